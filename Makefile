@@ -1,0 +1,51 @@
+# The two commands of the README are `make demo` and `make test`. Each sets up what it needs: a virtual
+# environment in .venv with the versions of requirements.lock, and tenuto itself.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check lint types quick bench lock clean
+
+demo: $(READY)
+	$(BIN)/python examples/count.py --demo
+
+test: $(READY) lint types
+	$(BIN)/python -m pytest -n 2
+
+check: $(READY) lint types quick
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/python tests/sizes.py
+
+types: $(READY)
+	$(BIN)/mypy
+	$(BIN)/basedpyright
+
+quick: $(READY)
+	$(BIN)/python -m pytest -n 2 -q -m "not slow"
+
+bench: $(READY)
+	$(BIN)/python -m bench
+
+$(READY): pyproject.toml requirements.lock
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tenuto needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+# Renew the lock file: resolve the groups of pyproject.toml anew and write down what came out.
+lock:
+	$(PYTHON) -m venv $(VENV)-lock
+	$(VENV)-lock/bin/python -m pip install --quiet --upgrade pip
+	$(VENV)-lock/bin/python -m pip install --quiet hatchling editables --group dev .
+	$(VENV)-lock/bin/python -m pip freeze --exclude tenuto > requirements.lock
+	rm -rf $(VENV)-lock
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

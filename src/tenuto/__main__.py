@@ -1,0 +1,5 @@
+"""`python -m tenuto` is the `tenuto` command."""
+
+from tenuto.cli import main
+
+main()

@@ -1,0 +1,108 @@
+"""The one bridge from async code to the blocking core.
+
+Three rules: a call that has begun is never abandoned, whoever cancels; the pool is the client's own, not
+the event loop's; and nothing waits in a thread, because what has to wait is a generator of delays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import sys
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+
+from tenuto.kernel.clock import Clock, SystemClock
+from tenuto.kernel.transact import Steps
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_END: Any = object()
+
+
+class Bridged(Protocol):
+    """An object of the async face: the blocking one behind it, and the pool to run it on."""
+
+    @property
+    def _sync(self) -> Any: ...
+    @property
+    def _pool(self) -> ThreadPoolExecutor: ...
+
+
+async def settle(pool: ThreadPoolExecutor, call: Callable[[], R]) -> R:
+    """Run `call` on the pool and wait for its outcome, even if cancelled meanwhile.
+
+    The cancellation is raised once the outcome is known; the call's own error is then its cause.
+    """
+    context = contextvars.copy_context()
+    future = asyncio.get_running_loop().run_in_executor(pool, context.run, call)
+    cancelled: asyncio.CancelledError | None = None
+    with _shield():
+        while not future.done():
+            try:
+                await asyncio.wait({future})
+            except asyncio.CancelledError as error:
+                cancelled = cancelled or error
+    if cancelled is not None:
+        raise cancelled from future.exception()
+    return future.result()
+
+
+def _shield() -> AbstractContextManager[object]:
+    # An anyio cancel scope delivers its cancellation again and again until the task yields to it; a
+    # scope can only be open if somebody imported anyio.
+    anyio = sys.modules.get("anyio")
+    return anyio.CancelScope(shield=True) if anyio else nullcontext()
+
+
+async def drive(pool: ThreadPoolExecutor, steps: Steps[R], clock: Clock) -> R:
+    """Run a generator of delays to its end: its steps on the pool, its waits in the event loop."""
+
+    def step() -> Any:
+        try:
+            return next(steps), None
+        except StopIteration as done:
+            return _END, done.value
+
+    while True:
+        delay, result = await settle(pool, step)
+        if delay is _END:
+            return result  # type: ignore[no-any-return]
+        await wait(pool, delay, clock)
+
+
+async def wait(pool: ThreadPoolExecutor, delay: float, clock: Clock) -> None:
+    """Let so much time pass by the client's clock, holding no thread."""
+    if isinstance(clock, SystemClock):
+        await asyncio.sleep(delay)
+    else:  # a test's clock, which does not block
+        await settle(pool, functools.partial(clock.sleep, delay))
+
+
+class awaitable(Generic[P, R]):  # noqa: N801 - used like a decorator
+    """Mirror a blocking method as a coroutine method of the same signature."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:
+        self.method = method
+        self.__doc__ = method.__doc__
+        self.__name__: str = method.__name__
+        self._steps = getattr(method, "steps", None)
+
+    @overload
+    def __get__(self, view: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, view: Bridged, owner: type) -> Callable[P, Coroutine[Any, Any, R]]: ...
+    def __get__(self, view: Bridged | None, owner: type) -> Any:
+        if view is None:
+            return self
+        return functools.partial(self._call, view)
+
+    async def _call(self, view: Bridged, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self._steps is not None:
+            return await drive(view._pool, self._steps(view._sync, *args, **kwargs), view._sync.clock)
+        # By name: what is mirrored may be a Protocol's method, and what runs is the object's own.
+        call = getattr(view._sync, self.__name__)
+        return await settle(view._pool, functools.partial(call, *args, **kwargs))

@@ -1,0 +1,105 @@
+"""Group commit: whoever finds nobody writing writes, and takes along those who came meanwhile.
+
+A caller alone commits by itself, in its own thread: no hand-over, no writer thread. Callers that come
+while one is writing queue up; when it is done, the first of them becomes the leader and writes the
+whole queue in one transaction with one fsync.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from tenuto.errors import StorageUnavailable
+
+J = TypeVar("J", bound="Job")
+
+
+class Job:
+    """One caller's work: filled in by whoever leads, with an outcome or an error."""
+
+    __slots__ = ("done", "error", "leads", "outcome", "wake")
+
+    def __init__(self) -> None:
+        self.outcome: Any = None
+        self.error: BaseException | None = None
+        self.done = False
+        self.leads = False
+        self.wake: threading.Lock | None = None
+
+
+class Barrier(Job):
+    """Does nothing, behind everything that came before it."""
+
+    __slots__ = ()
+
+
+class GroupCommit(Generic[J]):
+    """Runs jobs one batch at a time, in the order in which they came."""
+
+    def __init__(self, run: Callable[[list[J]], None], *, most: int = 256) -> None:
+        self._run = run
+        self._most = most
+        self._mutex = threading.Lock()
+        self._queue: list[J] = []
+        self._busy = False
+
+    def submit(self, job: J) -> Any:
+        """Run a job, in a batch with others if they are there; return its outcome or raise its error."""
+        with self._mutex:
+            if self._busy:
+                job.wake = threading.Lock()
+                job.wake.acquire()
+            else:
+                self._busy = True
+                job.leads = True
+            self._queue.append(job)
+        if job.wake is not None:
+            self._follow(job, job.wake)
+        if job.leads:
+            self._lead()
+        if job.error is not None:
+            raise job.error
+        return job.outcome
+
+    def _follow(self, job: J, wake: threading.Lock) -> None:
+        try:
+            wake.acquire()
+        except BaseException:  # KeyboardInterrupt while waiting: leave without stranding the others
+            with self._mutex:
+                if job in self._queue and not job.leads:
+                    self._queue.remove(job)
+                elif job.leads:
+                    self._queue.remove(job)
+                    self._hand_over()
+            raise
+
+    def _lead(self) -> None:
+        with self._mutex:
+            batch, self._queue = self._queue[: self._most], self._queue[self._most :]
+        try:
+            self._run(batch)
+        finally:
+            with self._mutex:
+                self._hand_over()
+            for job in batch:
+                if not job.done:
+                    # Only an interrupt in the middle of the batch leads here.
+                    job.done = True
+                    job.error = job.error or StorageUnavailable(
+                        "The commit was interrupted; whether it was applied is not known. "
+                        "Commit again with the same request id.",
+                        outcome="unknown",
+                    )
+                if job.wake is not None and not job.leads:
+                    job.wake.release()
+
+    def _hand_over(self) -> None:
+        if self._queue:
+            heir = self._queue[0]
+            heir.leads = True
+            if heir.wake is not None:
+                heir.wake.release()
+        else:
+            self._busy = False

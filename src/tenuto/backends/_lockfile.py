@@ -1,0 +1,212 @@
+"""The file beside a SQLite store: who may write next, and how far the store had come.
+
+**The lock.** Every process takes it before it begins to write. SQLite's own waiting is a sleeping
+back-off under which one of sixteen writers waits a second; the kernel's queue is fair. Taking it has
+a deadline: the wait itself happens in a helper thread, because a lock call cannot be interrupted.
+
+**The mark.** Two slots, written in turn after each commit and before the unlock, say which commit was
+the last. A store that is behind its mark has lost commits: a cut or damaged write-ahead log, or a file
+put in its place. The mark is shared memory backed by the file, so it costs no system call and
+outlives a killed process; it is not synced, so after a power loss it may be behind, never ahead of
+what was synced before it. A byte beside it is set while a commit is under way: as long as it is not, and
+the mark is the one that this process stored, nobody else has committed.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import struct
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tenuto.errors import StorageUnavailable
+from tenuto.kernel.codec import digest
+
+_SIZE: Final = 4096
+_SLOTS: Final = (0, 512)
+_LAYOUT: Final = struct.Struct(">4s16sQ16s16sB")
+_MAGIC: Final = b"tnm1"
+_SUM: Final = 8
+_SLOT: Final = _LAYOUT.size + _SUM
+_END: Final = _SLOTS[1] + _SLOT
+_BUSY: Final = 1024
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(fd: int) -> bool:
+        os.lseek(fd, _SIZE, os.SEEK_SET)  # a byte behind the mark: Windows locks are mandatory
+        try:
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+    def _lock(fd: int) -> None:
+        while not _try_lock(fd):
+            time.sleep(0.001)
+
+    def _unlock(fd: int) -> None:
+        os.lseek(fd, _SIZE, os.SEEK_SET)
+        msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
+
+else:
+    import fcntl
+
+    def _try_lock(fd: int) -> bool:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return False
+            raise
+        return True
+
+    def _lock(fd: int) -> None:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+
+    def _unlock(fd: int) -> None:
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+class Mark(NamedTuple):
+    """How far a store had come: its id, the number and digest of its last commit, boot and mode."""
+
+    store: bytes
+    number: int
+    chain: bytes
+    boot: bytes
+    full: bool
+
+
+class LockFile:
+    """One process's hold on the lock and the mark. One thread at a time calls `acquire`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._held = -1
+        self._helper: _Helper | None = None
+        self._seen: tuple[bytes, Mark | None] = (b"", None)
+        if os.fstat(self._fd).st_size < _SIZE:
+            # Writing zeros reserves the blocks, so that storing a mark can never meet a full disk.
+            # Two processes may both do it: neither has a mark yet.
+            os.pwrite(self._fd, bytes(_SIZE), 0)
+        self._shared = mmap.mmap(self._fd, _SIZE)
+
+    def acquire(self, timeout: float) -> None:
+        """Take the lock, or raise `StorageUnavailable` when others held it all the time."""
+        if _try_lock(self._fd):
+            self._held = self._fd
+            return
+        if self._helper is None:
+            self._helper = _Helper(os.open(self._path, os.O_RDWR))
+        if not self._helper.acquire(timeout):
+            raise StorageUnavailable(
+                f"Other processes held the write lock of {self._path.name} for {timeout:g} s. "
+                "Nothing was written; try again, and look for a stopped process that holds it."
+            )
+        self._held = self._helper.fd
+
+    def release(self) -> None:
+        """Let the next one in."""
+        fd, self._held = self._held, -1
+        _unlock(fd)
+
+    def load(self) -> Mark | None:
+        """Return the newest mark whose slot is whole, or None if there is none."""
+        now = self._shared[:_END]
+        if now == self._seen[0]:  # nobody else has written: the common case, and cheap
+            return self._seen[1]
+        newest: Mark | None = None
+        for at in _SLOTS:
+            raw = now[at : at + _SLOT]
+            body, own = raw[: _LAYOUT.size], raw[_LAYOUT.size :]
+            magic, store, number, chain, boot, full = _LAYOUT.unpack(body)
+            if magic != _MAGIC or digest(body)[:_SUM] != own:
+                continue
+            if newest is None or number > newest.number:
+                newest = Mark(store, number, chain, boot, bool(full))
+        self._seen = (now, newest)
+        return newest
+
+    def untouched(self) -> Mark | None:
+        """Return the mark that this process stored last, if surely nobody has committed since."""
+        raw, mark = self._seen
+        return mark if mark is not None and self._shared[:_END] == raw and not self._shared[_BUSY] else None
+
+    def committing(self) -> None:
+        """Note that a commit is under way; `store` ends it. A process killed between leaves the note."""
+        self._shared[_BUSY] = 1
+
+    def store(self, mark: Mark) -> None:
+        """Note a commit. Call it with the lock held."""
+        body = _LAYOUT.pack(_MAGIC, *mark)
+        at = _SLOTS[mark.number & 1]
+        shared = self._shared
+        shared[at : at + _SLOT] = body + digest(body)[:_SUM]
+        shared[_BUSY] = 0
+        self._seen = (shared[:_END], mark)
+
+    def start_over(self, mark: Mark) -> None:
+        """Note a store whose number may be lower than the mark's; both slots are written."""
+        self._shared[0:_SIZE] = bytes(_SIZE)
+        self.store(mark)
+
+    def close(self) -> None:
+        """Let go of the file. A lock that is still held goes with it, unless a forked copy has it."""
+        self._shared.close()
+        os.close(self._fd)
+        if self._helper is not None:
+            self._helper.close()
+
+
+class _Helper:
+    """Waits for the lock in a thread of its own, so that the caller can stop waiting."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._mutex = threading.Lock()
+        self._asked = threading.Semaphore(0)
+        self._granted = threading.Semaphore(0)
+        self._pending = False  # the thread is in the kernel's queue
+        self._wanted = False  # somebody still waits for its outcome
+        self._closed = False
+        threading.Thread(target=self._run, name="tenuto-lock", daemon=True).start()
+
+    def acquire(self, timeout: float) -> bool:
+        with self._mutex:
+            self._wanted = True
+            if not self._pending:
+                self._pending = True
+                self._asked.release()
+        if self._granted.acquire(timeout=timeout):
+            return True
+        with self._mutex:
+            self._wanted = False
+        # Granted between the time-out and the line above: then it is ours after all.
+        return self._granted.acquire(blocking=False)
+
+    def _run(self) -> None:
+        while True:
+            self._asked.acquire()
+            if self._closed:
+                os.close(self.fd)
+                return
+            _lock(self.fd)
+            with self._mutex:
+                self._pending = False
+                if self._wanted:
+                    self._wanted = False
+                    self._granted.release()
+                    continue
+            _unlock(self.fd)
+
+    def close(self) -> None:
+        self._closed = True
+        self._asked.release()

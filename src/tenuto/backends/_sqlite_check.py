@@ -1,0 +1,49 @@
+"""Going through a whole SQLite store: every row's sum, every stream's links."""
+
+from __future__ import annotations
+
+import apsw
+
+from tenuto.backends import _sqlite_rows as rows
+from tenuto.errors import Damaged
+from tenuto.kernel.contract import Entry, Finding
+
+_BEFORE_THE_FIRST = Entry(0, b"", 0.0, b"", b"", ())
+
+
+def check_rows(connection: apsw.Connection) -> list[Finding]:
+    """Return what is wrong with the rows of a store, a page at a time."""
+    findings: list[Finding] = []
+    streams: dict[int, bytes] = {}
+    for row in rows.every_record(connection):
+        try:
+            rows.believed(row)
+        except Damaged as error:
+            findings.append(Finding("damage", str(error)))
+        if row[1] == rows.STREAM:
+            streams[row[2]] = row[0]
+    return findings + _check_entries(connection, streams)
+
+
+def _check_entries(connection: apsw.Connection, streams: dict[int, bytes]) -> list[Finding]:
+    findings: list[Finding] = []
+    seen: set[int] = set()
+    last, stream = _BEFORE_THE_FIRST, -1
+    for row in rows.every_entry(connection):
+        if rows.stream_of(row[0]) != stream:
+            last, stream = _BEFORE_THE_FIRST, rows.stream_of(row[0])
+            seen.add(stream)
+            if stream not in streams:
+                findings.append(Finding("chain", f"Entries of stream {stream} have lost their stream."))
+        name = streams.get(stream, b"")
+        try:
+            entry = rows.believed_entry(row, name)
+        except Damaged as error:
+            findings.append(Finding("damage", str(error)))
+            continue
+        if entry.number != last.number + 1 or entry.previous != last.digest:
+            where = f"Entry {entry.number} of {rows.shown(name)}"
+            findings.append(Finding("chain", f"{where} does not follow the one before."))
+        last = entry
+    gone = [streams[stream] for stream in streams.keys() - seen]
+    return findings + [Finding("chain", f"The entries of {rows.shown(name)} are missing.") for name in gone]

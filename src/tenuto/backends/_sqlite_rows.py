@@ -1,0 +1,266 @@
+"""Rows of a SQLite store: what a sum covers, and the statements that read them.
+
+A row's sum covers all that the row says and the digest of its value. To believe a row without its
+value, its sum is enough; to believe its value, the value's digest must be in the sum. Nothing that fails
+this is ever returned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import apsw
+import ormsgpack
+
+from tenuto.errors import Damaged
+from tenuto.kernel import keys
+from tenuto.kernel.contract import Entry, Record
+
+RECORD, TOMBSTONE, STREAM = 0, 1, 2
+
+_RECORD_META: Final = struct.Struct(">qB?ddH")
+_ENTRY_META: Final = struct.Struct(">qdH")
+_RECORD: Final = "key, kind, version, written, expires, sum, value"
+_ENTRY: Final = "id, written, versions, previous, sum, value"
+_ONE: Final = f"SELECT {_RECORD} FROM records WHERE key = ?"  # noqa: S608 - constants only, here and below
+_HEAD: Final = "SELECT id, key, kind, version, written, expires, digest, sum FROM records WHERE key = ?"
+_BELOW: Final = f"SELECT {_RECORD} FROM records WHERE key < ? ORDER BY key DESC LIMIT 1"  # noqa: S608
+_ABOVE: Final = f"SELECT {_RECORD} FROM records WHERE key > ? ORDER BY key LIMIT 1"  # noqa: S608
+_UP: Final = f"SELECT {_ENTRY} FROM entries WHERE id > ? AND id < ? ORDER BY id LIMIT ?"  # noqa: S608
+_DOWN: Final = f"SELECT {_ENTRY} FROM entries WHERE id > ? AND id < ? ORDER BY id DESC LIMIT ?"  # noqa: S608
+_LAST: Final = (
+    "SELECT id, written, versions, previous, digest, sum FROM entries WHERE id > ? AND id < ? ORDER BY id DESC LIMIT 1"
+)
+_SHIFT: Final = 40
+_sha256 = hashlib.sha256
+
+
+class Head(NamedTuple):
+    """A row of `records` without its value, already believed. `id` is None if it is not stored yet."""
+
+    id: int | None
+    key: bytes
+    kind: int
+    version: int
+    written: float
+    expires: float | None
+    digest: bytes
+    sum: bytes
+
+
+class End(NamedTuple):
+    """The last entry of a stream without its value, already believed."""
+
+    stream: int
+    number: int
+    written: float
+    sum: bytes
+
+
+def digest_of(value: bytes | None) -> bytes:
+    """Return the digest of a value; a tombstone has none."""
+    return _sha256(value or b"").digest()[:16]
+
+
+def seal_record(key: bytes, kind: int, version: int, written: float, expires: float | None, digest: bytes) -> bytes:
+    """Return the sum of a row of `records`."""
+    meta = _RECORD_META.pack(version, kind, expires is None, written, expires or 0.0, len(key))
+    return _sha256(meta + key + digest).digest()[:16]
+
+
+def seal_entry(row_id: int, written: float, versions: bytes, previous: bytes, digest: bytes) -> bytes:
+    """Return the sum of a row of `entries`, which the next entry carries as `previous`."""
+    return _sha256(_ENTRY_META.pack(row_id, written, len(versions)) + versions + previous + digest).digest()[:16]
+
+
+def entry_id(stream: int, number: int) -> int:
+    """Return the row id of an entry; the entries of a stream lie side by side."""
+    return stream << _SHIFT | number
+
+
+# -- records -------------------------------------------------------------------------------------
+
+
+def believed(row: Sequence[Any]) -> Record | None:
+    """Return a stored row as a record, None if it is a tombstone or a stream, or raise `Damaged`."""
+    key, kind, version, written, expires, own, value = row
+    try:
+        if seal_record(key, kind, version, written, expires, digest_of(value)) == own:
+            return Record(key, value, version, written, expires) if kind == RECORD else None
+    except (TypeError, struct.error):
+        pass  # a flipped bit can change a column's type too
+    raise _damaged(key)
+
+
+def find(connection: apsw.Connection, key: bytes) -> Record | None:
+    """Return the record at a key, tombstones and absence as None, or raise `Damaged`."""
+    found: list[Any] = connection.execute(_ONE, (key,)).fetchall()
+    if found:
+        return believed(found[0])
+    prove_absent(connection, key)
+    return None
+
+
+def prove_absent(connection: apsw.Connection, key: bytes) -> None:
+    """Believe that a key is absent only if both of its neighbours are whole and on their sides.
+
+    A flipped bit in the index hides a row from its own key, but then the search ends beside it.
+    """
+    for statement, above in ((_BELOW, False), (_ABOVE, True)):
+        neighbours: list[Any] = connection.execute(statement, (key,)).fetchall()
+        for row in neighbours:
+            believed(row)
+            if row[0] == key or (row[0] > key) is not above:
+                raise _damaged(key)
+
+
+def find_many(connection: apsw.Connection, wanted: Sequence[bytes]) -> dict[bytes, Record | None]:
+    """Return the records at several keys from one moment."""
+    found: dict[bytes, Record | None] = {}
+    connection.execute("BEGIN")
+    try:
+        for start in range(0, len(wanted), 200):
+            part = wanted[start : start + 200]
+            marks = ",".join("?" * len(part))
+            stored = connection.execute(f"SELECT {_RECORD} FROM records WHERE key IN ({marks})", part)  # noqa: S608
+            part_found: list[Any] = stored.fetchall()
+            found.update({row[0]: believed(row) for row in part_found})
+        for key in wanted:
+            if key not in found:
+                prove_absent(connection, key)
+    finally:
+        connection.execute("ROLLBACK")
+    return found
+
+
+def page(
+    connection: apsw.Connection, low: bytes, high: bytes | None, limit: int, *, reverse: bool
+) -> list[tuple[Any, ...]]:
+    """Return up to `limit` stored rows with low <= key < high, in order, tombstones included."""
+    below = "" if high is None else "AND key < ?"
+    order = "DESC" if reverse else "ASC"
+    stored = connection.execute(
+        f"SELECT {_RECORD} FROM records WHERE key >= ? {below} ORDER BY key {order} LIMIT ?",  # noqa: S608
+        (low, limit) if high is None else (low, high, limit),
+    ).fetchall()
+    last: bytes | None = None
+    for row in stored:
+        key = row[0]
+        if (
+            not isinstance(key, bytes)
+            or key < low
+            or (high is not None and key >= high)
+            or (last is not None and (key >= last if reverse else key <= last))
+        ):
+            raise _damaged(key)
+        last = key
+    return stored
+
+
+def head(connection: apsw.Connection, key: bytes) -> Head | None:
+    """Return the row at a key without its value, whatever its kind, or None if there is none."""
+    found = connection.execute(_HEAD, (key,)).fetchall()
+    if not found:
+        prove_absent(connection, key)
+        return None
+    row = Head._make(found[0])
+    try:
+        if seal_record(*row[1:7]) == row.sum:
+            return row
+    except (TypeError, struct.error):
+        pass
+    raise _damaged(key)
+
+
+# -- entries -------------------------------------------------------------------------------------
+
+
+def find_entries(
+    connection: apsw.Connection, stream: bytes, after: int | None, limit: int, *, reverse: bool
+) -> list[Entry]:
+    """Return entries of a stream by number; one that is missing in between is `Damaged`."""
+    row = head(connection, stream)
+    if row is None or row.kind != STREAM:
+        return []
+    low, high = row.version << _SHIFT, (row.version + 1) << _SHIFT
+    if after is not None and reverse:
+        high = low | max(after, 0)
+    elif after is not None:
+        low |= max(after, 0)
+    stored = connection.execute(_DOWN if reverse else _UP, (low, high, limit)).fetchall()
+    found = [believed_entry(entry, stream) for entry in stored]
+    expected = [entry.number for entry in found]
+    first = expected[0] if expected else 0
+    if not reverse and expected != list(range((after or 0) + 1, (after or 0) + 1 + len(expected))):
+        raise Damaged(f"Entries of {shown(stream)} are missing. Restore a backup.")
+    if reverse and expected != list(range(first, first - len(expected), -1)):
+        raise Damaged(f"Entries of {shown(stream)} are missing. Restore a backup.")
+    return found
+
+
+def believed_entry(row: Sequence[Any], stream: bytes) -> Entry:
+    """Return a stored row as an entry, or raise `Damaged`."""
+    row_id, written, versions, previous, own, value = row
+    try:
+        if seal_entry(row_id, written, versions, previous, digest_of(value)) == own:
+            number = row_id & (1 << _SHIFT) - 1
+            return Entry(number, value, written, own, previous, tuple(ormsgpack.unpackb(versions)))
+    except (TypeError, ValueError, struct.error):
+        pass
+    raise _damaged(stream)
+
+
+def last_entry(connection: apsw.Connection, stream: bytes, stream_id: int) -> End:
+    """Return the last entry of a stream that exists."""
+    found: list[Any] = connection.execute(_LAST, (stream_id << _SHIFT, (stream_id + 1) << _SHIFT)).fetchall()
+    if found:
+        row_id, written, versions, previous, digest, own = found[0]
+        try:
+            if seal_entry(row_id, written, versions, previous, digest) == own:
+                return End(stream_id, row_id & (1 << _SHIFT) - 1, written, own)
+        except (TypeError, struct.error):
+            pass
+    # A stream comes into being with its first entry: one without any has lost them.
+    raise _damaged(stream)
+
+
+# -- everything ----------------------------------------------------------------------------------
+
+
+def every_record(connection: apsw.Connection) -> Iterator[tuple[Any, ...]]:
+    """Yield every stored row in key order, a page at a time, so that no transaction stays open."""
+    low = b""
+    while stored := page(connection, low, None, 500, reverse=False):
+        yield from stored
+        low = stored[-1][0] + b"\x00"
+
+
+def every_entry(connection: apsw.Connection) -> Iterator[tuple[Any, ...]]:
+    """Yield every stored entry, stream by stream, a page at a time."""
+    low = -1
+    while True:
+        stored: list[Any] = connection.execute(_UP, (low, (1 << 63) - 1, 500)).fetchall()
+        if not stored:
+            return
+        yield from stored
+        low = stored[-1][0]
+
+
+def stream_of(row_id: int) -> int:
+    """Return the id of the stream to which an entry's row belongs."""
+    return row_id >> _SHIFT
+
+
+def shown(key: object) -> str:
+    """Return a key as people read it."""
+    try:
+        return repr(keys.unpack(key)) if isinstance(key, bytes) else repr(key)
+    except ValueError:
+        return repr(key)
+
+
+def _damaged(key: object) -> Damaged:
+    return Damaged(f"What is stored at {shown(key)} is not what was written. Restore it from a backup.")

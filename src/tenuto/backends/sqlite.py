@@ -1,0 +1,561 @@
+"""One SQLite file, shared by threads, clients and processes of one machine.
+
+Durable by default: write-ahead log with synchronous=FULL, so that success survives kill -9 and power
+loss. `durability="process"` syncs at WAL checkpoints only: success survives kill -9, and a power loss
+takes the newest commits, never half of one.
+
+Reads have connections of their own and never wait for a writer. Writes go one batch at a time: inside
+the process by group commit, between processes by the lock file. A transaction validates each commit
+before it writes anything of it, so a conflict in a batch leaves the others untouched.
+
+Every row carries a sum over all that it says, checked at every read, also where the answer is "there is
+nothing": the rows on both sides of an absent key must be whole, or its absence is not believed. The
+number of the last commit stands in the file and in the mark beside it; see `_lockfile`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+import time
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import apsw
+
+from tenuto import _machine
+from tenuto.backends import _sqlite_rows as rows
+from tenuto.backends._group import Barrier, GroupCommit
+from tenuto.backends._lockfile import LockFile, Mark
+from tenuto.backends._sqlite_check import check_rows
+from tenuto.backends._sqlite_errors import translated
+from tenuto.backends._sqlite_schema import prepare
+from tenuto.backends._sqlite_writes import CommitJob, Counter, WorkJob, Writer, count
+from tenuto.errors import (
+    Closed,
+    Damaged,
+    InvalidInput,
+    ReadOnly,
+    TenutoError,
+)
+from tenuto.kernel import keys
+from tenuto.kernel.clock import Clock, Steady, SystemClock
+from tenuto.kernel.contract import (
+    MAX_KEYS,
+    AnyCheck,
+    Commit,
+    Entry,
+    Finding,
+    Record,
+    Write,
+    validate,
+    validate_limit,
+)
+
+Durability = Literal["full", "process"]
+
+_CHECKPOINT_PAGES: Final = 4_000
+_SWEEP_SECONDS: Final = 30.0
+_KEPT_READERS: Final = 16
+_log = logging.getLogger("tenuto.sqlite")
+
+
+class NetworkFilesystemWarning(UserWarning):
+    """The store lies on a file system on which SQLite's locks and shared memory do not hold."""
+
+
+class SqliteBackend:
+    """Keeps everything in one file. Nothing is opened before the first call."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durability: Durability = "full",
+        clock: Clock | None = None,
+        timeout: float = 30.0,
+        accept_loss: bool = False,
+    ) -> None:
+        if durability not in ("full", "process"):
+            raise InvalidInput(f'durability is "full" or "process", not {durability!r}.')
+        self.path = Path(path)
+        self.durability = durability
+        self._steady = Steady(clock or SystemClock())
+        self._timeout = timeout
+        self._accept_loss = accept_loss
+        self._closed = False
+        self._start_afresh()
+        _living.add(self)
+
+    def _start_afresh(self) -> None:
+        self._opening = threading.Lock()
+        self._group: GroupCommit[Any] = GroupCommit(self._run)
+        self._ready = False
+        self._writable = True
+        self._readers: deque[apsw.Connection] = deque()
+        self._writer: Writer | None = None
+        self._lock: LockFile | None = None
+        self._store = b""
+        self._wal_pages = 0
+        self._wal_tail = False
+        self._sweep_due = 0.0
+        self._upkeep: threading.Event | None = None
+
+    # -- the verbs ---------------------------------------------------------------------------
+
+    def read(self, keys: Sequence[bytes]) -> list[Record | None]:
+        """Return the live record at each key, all from one moment."""
+        if len(keys) > MAX_KEYS:
+            raise InvalidInput(f"One read takes up to {MAX_KEYS:,} keys, not {len(keys):,}.")
+        if not self._ready or self._closed:
+            self.open()
+        now = self._steady.now()
+        with self._reading() as connection:
+            if len(keys) == 1:
+                record = rows.find(connection, keys[0])
+                return [record if record is None or _lives(record, now) else None]
+            found = rows.find_many(connection, keys)
+        return [record if (record := found.get(key)) and _lives(record, now) else None for key in keys]
+
+    def scan(
+        self, prefix: bytes, *, after: bytes | None = None, limit: int = 100, reverse: bool = False
+    ) -> list[Record]:
+        """Return up to `limit` live records below `prefix` in key order, all from one moment."""
+        validate_limit(limit)
+        self.open()
+        now = self._steady.now()
+        low, high = prefix, keys.after_prefix(prefix)
+        if after is not None and reverse:
+            high = after if high is None else min(high, after)
+        elif after is not None:
+            low = max(low, after + b"\x00")
+        found: list[Record] = []
+        with self._reading() as connection:
+            connection.execute("BEGIN")
+            try:
+                while len(found) < limit:
+                    wanted = limit - len(found)
+                    stored = rows.page(connection, low, high, wanted, reverse=reverse)
+                    live = [record for row in stored if (record := rows.believed(row)) and _lives(record, now)]
+                    found.extend(live)
+                    if len(stored) < wanted:
+                        break
+                    if reverse:
+                        high = stored[-1][0]
+                    else:
+                        low = stored[-1][0] + b"\x00"
+            finally:
+                connection.execute("ROLLBACK")
+        return found
+
+    def entries(
+        self, stream: bytes, *, after: int | None = None, limit: int = 100, reverse: bool = False
+    ) -> list[Entry]:
+        """Return up to `limit` entries of a stream by number, all from one moment."""
+        validate_limit(limit)
+        self.open()
+        with self._reading() as connection:
+            return rows.find_entries(connection, stream, after, limit, reverse=reverse)
+
+    def commit(self, checks: Sequence[AnyCheck], writes: Sequence[Write], *, request: bytes | None = None) -> Commit:
+        """Apply all writes if all checks hold, atomically, and durably before it returns."""
+        validate(checks, writes, request)
+        if not self._ready or self._closed:
+            self.open()
+        if not self._writable:
+            raise ReadOnly(f"{self.path} was opened without the right to write; check its permissions.")
+        outcome: Commit = self._group.submit(CommitJob(checks, writes, request))
+        return outcome
+
+    def now(self) -> float:
+        """Return the machine's time, never less than before."""
+        return self._steady.now()
+
+    def close(self) -> None:
+        """Finish the commit in hand and let go of the file."""
+        if self._closed:
+            return
+        with self._opening:
+            ready, self._ready = self._ready, False
+            self._closed = True
+        if not ready:
+            return
+        self._group.submit(Barrier())  # behind every commit that came before
+        while self._readers:
+            self._readers.pop().close()
+        if self._writer is not None:
+            self._writer.connection.close()
+        if self._lock is not None:
+            self._lock.close()
+        if self._upkeep is not None:
+            self._upkeep.set()
+
+    # -- opening -----------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Open the file, creating or upgrading it where needed. Calling it again does nothing."""
+        if self._ready and not self._closed:
+            return
+        if self._closed:
+            raise Closed(f"The store {self.path.name} was closed; open a new client.")
+        with self._opening:
+            if not self._ready:
+                try:
+                    self._open()
+                except (apsw.Error, OSError) as error:
+                    raise translated(error, self.path) from error
+
+    def _open(self) -> None:
+        if self.path.is_dir():
+            raise InvalidInput(f"{self.path} is a folder; give the path of a file in it.")
+        _make_folder(self.path.parent)
+        network = _machine.network_filesystem(self.path.parent)
+        if network is not None:
+            warnings.warn(
+                f"{self.path} lies on a network file system ({network}), on which locks and shared memory do not "
+                "hold between machines: two of them would damage it. Use it from one machine only, or a server.",
+                NetworkFilesystemWarning,
+                stacklevel=2,
+            )
+        self._writable = os.access(self.path if self.path.exists() else self.path.parent, os.W_OK)
+        if not self._writable:
+            connection = self._connect()
+            prepare(connection, self.path, writable=False)
+            self._readers.append(connection)
+            self._ready = True
+            return
+        lock = LockFile(self.path.with_name(self.path.name + "-lock"))
+        lock.acquire(self._timeout)
+        writer: apsw.Connection | None = None
+        try:
+            # The mark first: it is written after a commit, so a store can only be ahead of it.
+            mark = lock.load()
+            fresh = not self.path.exists() or self.path.stat().st_size == 0
+            writer = self._connect(writing=True)
+            prepare(writer, self.path, writable=True)
+            meta: list[Any] = writer.execute("SELECT value FROM meta WHERE name = 'store'").fetchall()
+            store: bytes = meta[0][0]
+            self._compare(lock, mark, store, count(writer), fresh=fresh)
+        except BaseException:
+            if writer is not None:
+                writer.close()
+            lock.release()
+            lock.close()
+            raise
+        lock.release()
+        self._lock, self._writer, self._store = lock, Writer(writer, self.now), store
+        self._ready = True
+
+    def _compare(self, lock: LockFile, mark: Mark | None, store: bytes, counter: Counter, *, fresh: bool) -> None:
+        own = self._mark(store, counter)
+        if mark is None or fresh or self._accept_loss:
+            if mark is not None and mark.number > counter.number:
+                _log.warning("%s starts at commit %d; its mark was at %d", self.path, counter.number, mark.number)
+            lock.start_over(own)
+            return
+        finding = self._loss(mark, store, counter)
+        if finding is not None:
+            raise Damaged(finding)
+        if mark.store != store or mark.number > counter.number:
+            lock.start_over(own)
+
+    def _loss(self, mark: Mark, store: bytes, counter: Counter) -> str | None:
+        """Say what is missing if the file is behind its mark, or None if nothing is."""
+        accept = "Restore a backup, or open it with ?accept_loss=true to go on from what is there."
+        if mark.store != store:
+            return f"{self.path.name} is another store than the one its lock file belongs to. {accept}"
+        if mark.number == counter.number and mark.chain != counter.chain:
+            return f"{self.path.name} holds another commit {mark.number} than the one that was made. {accept}"
+        if mark.number <= counter.number:
+            return None
+        if not mark.full and mark.boot != _machine.boot_id():
+            _log.warning(
+                "%s lost its last %d commits with the machine, as durability='process' allows",
+                self.path,
+                mark.number - counter.number,
+            )
+            return None
+        return (
+            f"{self.path.name} is at commit {counter.number}, but commit {mark.number} was made: "
+            f"{mark.number - counter.number} are lost, through a damaged or missing write-ahead log "
+            f"or an older copy of the file. {accept}"
+        )
+
+    def _mark(self, store: bytes, counter: Counter) -> Mark:
+        return Mark(store, counter.number, counter.chain, _machine.boot_id(), self.durability == "full")
+
+    def _connect(self, *, writing: bool = False) -> apsw.Connection:
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE if writing else apsw.SQLITE_OPEN_READONLY
+        if not writing and self._writable:
+            flags = apsw.SQLITE_OPEN_READWRITE  # a reader may have to recover the write-ahead log
+        connection = apsw.Connection(str(self.path), flags=flags)
+        connection.set_busy_timeout(int(self._timeout * 1000))
+        level = "FULL" if self.durability == "full" else "NORMAL"
+        connection.execute(
+            f"PRAGMA synchronous = {level}; PRAGMA wal_autocheckpoint = 0; PRAGMA secure_delete = ON; "
+            "PRAGMA cell_size_check = ON; PRAGMA trusted_schema = OFF; PRAGMA journal_size_limit = 67108864"
+        ).fetchall()
+        if sys.platform == "darwin":  # fsync there does not reach the platter
+            connection.execute("PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON").fetchall()
+        if writing:
+            connection.set_wal_hook(self._on_wal)
+        return connection
+
+    def _reading(self) -> _Reading:
+        return _Reading(self)
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def _run(self, batch: list[Any]) -> None:
+        for barrier in [job for job in batch if type(job) is Barrier]:
+            barrier.done = True
+            batch.remove(barrier)
+        if not batch:
+            return
+        lock = self._lock
+        if lock is None:  # an open that failed after the job had been queued
+            _fail(batch, Closed(f"The store {self.path.name} is not open."))
+            return
+        try:
+            lock.acquire(self._timeout)
+        except (TenutoError, OSError) as error:
+            _fail(batch, translated(error, self.path))
+            return
+        try:
+            if self._wal_tail and self._writer is not None:
+                self._wal_tail = False
+                _checkpoint(self._writer.connection)
+            self._transaction(batch, lock)
+        finally:
+            lock.release()
+
+    def _transaction(self, batch: list[Any], lock: LockFile) -> None:  # noqa: C901 - one transaction, top to bottom
+        committing = False
+        try:
+            writer = self._writer
+            if writer is None:
+                writer = self._writer = Writer(self._connect(writing=True), self.now)
+            mark = lock.untouched()
+            counter = writer.begin(batch, mark and Counter(mark.number, mark.chain))
+            mark = lock.load()
+            if mark is not None and mark.number > counter.number and mark.store == self._store:
+                raise Damaged(self._loss(mark, self._store, counter) or "The store is behind its mark.")
+            for job in batch:
+                try:
+                    writer.perform(job)
+                except TenutoError as error:
+                    job.error = error
+            after = writer.finish(counter)
+            if after is None:
+                writer.connection.execute("ROLLBACK")
+            else:
+                committing = True
+                lock.committing()
+                writer.connection.execute("COMMIT")
+                lock.store(self._mark(self._store, after))
+                writer.committed(after)
+        except (apsw.Error, OSError, TenutoError) as error:
+            self._abandon()
+            for job in batch:
+                job.outcome = None
+                job.error = translated(error, self.path, committing=committing, request=job.request)
+                if job.error is not error:
+                    job.error.__cause__ = error
+        finally:
+            for job in batch:
+                job.done = True
+        if self._wal_pages >= _CHECKPOINT_PAGES or self._steady.now() >= self._sweep_due:
+            self._ask_for_upkeep()
+
+    def _abandon(self) -> None:
+        # After a failed write the connection's own view is not to be trusted: the next commit gets another.
+        if self._writer is not None:
+            with contextlib.suppress(apsw.Error):
+                self._writer.connection.execute("ROLLBACK")
+            with contextlib.suppress(apsw.Error):
+                self._writer.connection.close()
+            self._writer = None
+
+    # -- upkeep ------------------------------------------------------------------------------
+
+    def _on_wal(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        self._wal_pages = pages
+        return apsw.SQLITE_OK
+
+    def _ask_for_upkeep(self) -> None:
+        if self._upkeep is None:
+            self._upkeep = threading.Event()
+            weakref.finalize(self, self._upkeep.set)
+            threading.Thread(
+                target=_keep_up, args=(weakref.ref(self), self._upkeep), name="tenuto-upkeep", daemon=True
+            ).start()
+        self._upkeep.set()
+
+    def upkeep(self) -> None:
+        """Move the write-ahead log into the file and let go of what has expired, off the commit path."""
+        if self._wal_pages >= _CHECKPOINT_PAGES:
+            # Passive: it blocks nobody, and a steady stream of commits keeps ahead of it. The few pages that
+            # were written meanwhile are left to the next leader, who has the lock: then the log starts over.
+            with self._reading() as connection:
+                _checkpoint(connection)
+            self._wal_tail = True
+        if self._steady.now() >= self._sweep_due:
+            self._sweep_due = self._steady.now() + _SWEEP_SECONDS
+            self._group.submit(WorkJob(Writer.sweep))
+
+    # -- operations --------------------------------------------------------------------------
+
+    def check(self) -> list[Finding]:
+        """Verify the file's structure, every row's sum, every stream's links, and the mark."""
+        self.open()
+        findings: list[Finding] = []
+        try:
+            with self._reading() as connection:
+                lines: list[Any] = connection.execute("PRAGMA integrity_check(100)").fetchall()
+                for (line,) in lines:
+                    if line != "ok":
+                        findings.append(Finding("structure", line))
+                findings += check_rows(connection)
+                counter = count(connection)
+            mark = self._lock.load() if self._lock is not None else None
+            loss = self._loss(mark, self._store, counter) if mark is not None else None
+            # A commit made since the counter was read puts the mark ahead without any loss.
+            if loss is not None and mark is not None:
+                with self._reading() as connection:
+                    loss = self._loss(mark, self._store, count(connection))
+            if loss is not None:
+                findings.append(Finding("loss", loss))
+        except Damaged as error:
+            findings.append(Finding("damage", str(error)))
+        return findings
+
+    def stats(self) -> Mapping[str, Any]:
+        """Say where the file is, how durable, how large, and with which SQLite."""
+        self.open()
+        with self._reading() as connection:
+            records = connection.execute("SELECT count(*) FROM records WHERE kind = 0").fetchall()[0][0]
+            entries = connection.execute("SELECT count(*) FROM entries").fetchall()[0][0]
+            counter = count(connection)
+        return {
+            "backend": "sqlite",
+            "path": str(self.path),
+            "durability": self.durability,
+            "survives": "kill and power loss" if self.durability == "full" else "kill",
+            "writable": self._writable,
+            "version": apsw.sqlite_lib_version(),
+            "records": records,
+            "entries": entries,
+            "commits": counter.number,
+            "bytes": _size(self.path),
+            "wal_bytes": _size(self.path.with_name(self.path.name + "-wal")),
+            "readers": len(self._readers),
+        }
+
+    def _after_fork(self) -> None:
+        """Start afresh in a forked child: the parent's connections and locks are not this process's."""
+        # Closing a connection here would run SQLite's shutdown on the parent's file: they are kept, unused.
+        _inherited.append((self._writer, list(self._readers)))
+        if self._lock is not None:
+            with contextlib.suppress(OSError):
+                self._lock.close()
+        self._start_afresh()
+
+
+class _Reading:
+    """A connection for one read, from the pool and back to it; written out, as it is on every read's path."""
+
+    __slots__ = ("_backend", "_connection")
+
+    def __init__(self, backend: SqliteBackend) -> None:
+        self._backend = backend
+
+    def __enter__(self) -> apsw.Connection:
+        backend = self._backend
+        try:
+            self._connection = backend._readers.pop()
+        except IndexError:
+            try:
+                self._connection = backend._connect()
+            except apsw.Error as error:
+                raise translated(error, backend.path) from error
+        return self._connection
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
+        backend = self._backend
+        if error is not None and not isinstance(error, TenutoError):
+            self._connection.close()
+            if isinstance(error, apsw.Error):
+                raise translated(error, backend.path) from error
+        elif backend._closed or len(backend._readers) >= _KEPT_READERS:
+            self._connection.close()
+        else:
+            backend._readers.append(self._connection)
+
+
+_living: weakref.WeakSet[SqliteBackend] = weakref.WeakSet()
+_inherited: list[Any] = []
+
+
+def _forget_parent() -> None:
+    for backend in list(_living):
+        backend._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parent)
+
+
+def _keep_up(ref: weakref.ref[SqliteBackend], wake: threading.Event) -> None:
+    while True:
+        wake.wait()
+        wake.clear()
+        backend = ref()
+        if backend is None or backend._closed:
+            return
+        try:
+            backend.upkeep()
+        except Closed:
+            return
+        except TenutoError as error:
+            _log.warning("upkeep of %s failed and will be tried again: %s", backend.path, error)
+        del backend
+
+
+def _fail(batch: list[Any], error: TenutoError) -> None:
+    for job in batch:
+        job.error = error
+        job.done = True
+
+
+def _checkpoint(connection: apsw.Connection) -> None:
+    # Busy means that another process is at it, or that a commit was just changing the log's index.
+    for _ in range(20):
+        try:
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.BusyError:
+            time.sleep(0.001)
+        else:
+            return
+
+
+def _make_folder(folder: Path) -> None:
+    if not folder.exists():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _lives(record: Record, now: float) -> bool:
+    return record.expires_at is None or record.expires_at > now
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,1 @@
+"""What agents need, one noun a file, written once on the storage contract."""

@@ -1,0 +1,103 @@
+"""The journal of a scope: what changed, in order, by whom and for which request.
+
+Each commit where history matters appends one entry to its scope's stream. `history`, `at` and `watch`
+read it; nothing else keeps a history of its own. The store numbers the entries, links each to the one
+before, and notes the versions that the commit gave, which the writer cannot know beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from tenuto.capabilities.context import Context, stamp
+from tenuto.kernel import codec
+from tenuto.kernel.contract import Append, Entry
+from tenuto.kernel.durations import moment
+
+_PAGE = 200
+
+
+class Change(NamedTuple):
+    """One value that changed, as the journal tells it."""
+
+    number: int
+    """Of the journal entry; changes made in one commit share it."""
+    key: str
+    value: Any
+    """None where the value was ended."""
+    version: int
+    deleted: bool
+    at: datetime
+    expires_at: datetime | None
+    writer: str
+    correlation_id: str | None
+
+
+class Noted(NamedTuple):
+    """What goes into the journal for one write: the encoded value, or None where it was ended."""
+
+    key: str
+    value: bytes | None
+    ttl: float | None
+
+
+def line(context: Context, stream: bytes, noted: Sequence[Noted]) -> Append:
+    """Return the journal's part of a commit. The writes noted must come first in it, in this order."""
+    return Append(stream, codec.encode([*stamp(context), [list(note) for note in noted]]))
+
+
+def changes(entry: Entry) -> Iterator[Change]:
+    """Yield what one entry tells, in order."""
+    writer, correlation_id, noted = codec.decode(entry.value)
+    at = moment(entry.written_at)
+    for (key, value, ttl), version in zip(noted, entry.versions, strict=False):
+        yield Change(
+            entry.number,
+            key,
+            None if value is None else codec.decode(value),
+            version,
+            value is None,
+            at,
+            None if ttl is None else moment(entry.written_at + ttl),
+            writer,
+            correlation_id,
+        )
+
+
+def backwards(context: Context, stream: bytes) -> Iterator[Change]:
+    """Yield every change, newest first, a page at a time."""
+    after: int | None = None
+    while page := context.kernel.entries(stream, after=after, limit=_PAGE, reverse=True):
+        for entry in page:
+            yield from reversed(list(changes(entry)))
+        after = page[-1].number
+
+
+def last_number(context: Context, stream: bytes) -> int:
+    """Return the number of the newest entry, 0 if there is none."""
+    newest = context.kernel.entries(stream, limit=1, reverse=True)
+    return newest[0].number if newest else 0
+
+
+def following(context: Context, stream: bytes, after: int | None, timeout: float | None) -> Iterator[Change | float]:
+    """Yield changes as they land; a float means that there is none now and how long to wait.
+
+    It ends when nothing has come for `timeout` seconds.
+    """
+    number = last_number(context, stream) if after is None else after
+    delay, idle_since = 0.002, context.kernel.now()
+    while True:
+        page = context.kernel.entries(stream, after=number, limit=_PAGE)
+        for entry in page:
+            yield from changes(entry)
+        now = context.kernel.now()
+        if page:
+            number, delay, idle_since = page[-1].number, 0.002, now
+            continue
+        left = None if timeout is None else timeout - (now - idle_since)
+        if left is not None and left <= 0:
+            return
+        yield delay if left is None else min(delay, left)
+        delay = min(delay * 1.5, 0.05)

@@ -1,0 +1,82 @@
+"""The one thread that renews a client's leases, also while a model call takes ten minutes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from typing import Protocol
+
+from tenuto.errors import TenutoError
+
+_log = logging.getLogger("tenuto.leases")
+
+
+class Renewable(Protocol):
+    """Something that has to be renewed every so often."""
+
+    @property
+    def interval(self) -> float:
+        """Return how often, in seconds."""
+        ...
+
+    def renew(self) -> bool:
+        """Renew it; False means that it is over."""
+        ...
+
+
+class Keeper:
+    """Renews what it was given until told to stop. The thread runs only while there is something to keep."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._start_afresh()
+
+    def _start_afresh(self) -> None:
+        self._changed = threading.Condition()
+        self._kept: dict[int, tuple[Renewable, float]] = {}
+        self._running = False
+
+    def keep(self, lease: Renewable) -> None:
+        """Begin renewing."""
+        if self._pid != os.getpid():  # forked: the parent's leases and thread are the parent's
+            self._pid = os.getpid()
+            self._start_afresh()
+        with self._changed:
+            self._kept[id(lease)] = (lease, time.monotonic() + lease.interval)
+            if not self._running:
+                self._running = True
+                threading.Thread(target=self._run, name="tenuto-leases", daemon=True).start()
+            self._changed.notify()
+
+    def drop(self, lease: Renewable) -> None:
+        """Stop renewing."""
+        if self._pid == os.getpid():
+            with self._changed:
+                self._kept.pop(id(lease), None)
+                self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if not self._kept:
+                    self._running = False
+                    return
+                now = time.monotonic()
+                due = [lease for lease, at in self._kept.values() if at <= now]
+                if not due:
+                    self._changed.wait(min(at for _, at in self._kept.values()) - now)
+                    continue
+            for lease in due:
+                try:
+                    going = lease.renew()
+                except TenutoError as error:
+                    _log.warning("%r could not be renewed and is tried again: %s", lease, error)
+                    going = True
+                with self._changed:
+                    if id(lease) in self._kept:
+                        if going:
+                            self._kept[id(lease)] = (lease, time.monotonic() + lease.interval)
+                        else:
+                            del self._kept[id(lease)]

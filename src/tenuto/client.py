@@ -1,0 +1,135 @@
+"""The client: opens a store, wraps it, and hands out capabilities. The one place that knows them all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextvars import Token
+from typing import Self
+
+from tenuto.backends import connect
+from tenuto.capabilities.context import Context
+from tenuto.capabilities.keeper import Keeper
+from tenuto.capabilities.leases import Lease
+from tenuto.capabilities.state import ScopeView, State
+from tenuto.capabilities.store import Store
+from tenuto.errors import InvalidInput
+from tenuto.hooks.events import Hook
+from tenuto.kernel import correlation, keys
+from tenuto.kernel.clock import Clock, SystemClock
+from tenuto.kernel.contract import Backend
+from tenuto.kernel.durations import Duration
+from tenuto.wrappers.observe import Observe
+from tenuto.wrappers.tenant import Tenant
+
+
+class Correlation:
+    """A block in which a correlation id is in force, in this thread and in tasks begun inside it."""
+
+    def __init__(self, correlation_id: str) -> None:
+        self.id = correlation.trace_id(correlation_id) or keys.name(correlation_id, "correlation id")
+        self._tokens: list[Token[str | None]] = []
+
+    def __enter__(self) -> str:
+        """Put the id in force."""
+        self._tokens.append(correlation.variable.set(self.id))
+        return self.id
+
+    def __exit__(self, *_: object) -> None:
+        """Put back what was in force before."""
+        correlation.variable.reset(self._tokens.pop())
+
+
+class Tenuto:
+    """An agent's state, in a store of its own or shared with others.
+
+    `name` says who writes; it is on every journal line and partitions nothing. `url` is a path or a URL;
+    without one, `$TENUTO_URL` or `.tenuto/tenuto.db` in this folder. A ready-made backend is taken too.
+    Nothing is opened before the first call, or `open()`. One client serves all threads, and children
+    after a fork.
+    """
+
+    def __init__(
+        self,
+        name: str = "default",
+        url: str | os.PathLike[str] | Backend | None = None,
+        *,
+        tenant: str = "default",
+        durability: str = "full",
+        clock: Clock | None = None,
+        hooks: Sequence[Hook] = (),
+    ) -> None:
+        self.name = keys.name(name, "name")
+        self.tenant = keys.name(tenant, "tenant")
+        self.clock: Clock = clock or SystemClock()
+        if url is None or isinstance(url, str | os.PathLike):
+            backend = connect(url, durability=durability, clock=clock)
+        elif isinstance(url, Backend):
+            backend = url
+        else:
+            raise InvalidInput(f"A store is given as a URL, a path or a backend, not {type(url).__name__}.")
+        for hook in hooks:
+            if not callable(hook):
+                raise InvalidInput(f"A hook is a callable that takes an event, not {type(hook).__name__}.")
+        self._backend: Backend = Observe(backend, hooks) if hooks else backend
+        self._keeper = Keeper()
+        self._compose()
+
+    def _compose(self) -> None:
+        self.kernel: Backend = Tenant(self._backend, self.tenant)
+        self._context = Context(self.kernel, self.clock, self.name)
+        self.state = State(self._context)
+        self.store = Store(self._context)
+        self._users = State(self._context, "user")
+
+    def user(self, user_id: str) -> ScopeView:
+        """Return a view of a user's preferences, exact by key, shared by all agents of the tenant."""
+        return self._users[keys.name(user_id, "user")]
+
+    def lease(self, name: str, *, ttl: Duration = 10, wait: Duration | None = None) -> Lease:
+        """Return a lease on a name: `with agent.lease("conversation:42") as lease: …`.
+
+        It is renewed in the background until released. `wait` is how long to wait for it; without it
+        `LeaseHeld` is raised at once if somebody else has it.
+        """
+        return Lease(self._context, self._keeper, name, kind="lease", ttl=ttl, wait=wait)
+
+    def leader(self, name: str, *, ttl: Duration = 10) -> Lease:
+        """Return a lease that is waited for without end: `with agent.leader("scheduler") as lead: …`."""
+        return Lease(self._context, self._keeper, name, kind="leader", ttl=ttl, wait=None)
+
+    def correlation(self, correlation_id: str) -> Correlation:
+        """Stamp every write, event and log line inside the block with an id.
+
+        A W3C `traceparent` is taken for the trace id in it.
+        """
+        return Correlation(correlation_id)
+
+    def for_tenant(self, tenant: str) -> Self:
+        """Return a client for another tenant of the same store, sharing this one's connections."""
+        view = object.__new__(type(self))
+        view.__dict__.update(self.__dict__)
+        view.tenant = keys.name(tenant, "tenant")
+        view._compose()
+        return view
+
+    def open(self) -> Self:
+        """Open the store now, creating or upgrading it where needed, instead of at the first call."""
+        self.kernel.read([keys.pack("tenuto")])
+        return self
+
+    def close(self) -> None:
+        """Let go of the store. Calling it again does nothing; any other call is then `Closed`."""
+        self._backend.close()
+
+    def __enter__(self) -> Self:
+        """Open the store."""
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Say who and where; nothing is opened."""
+        return f"<Tenuto {self.name!r} of tenant {self.tenant!r}>"

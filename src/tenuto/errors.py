@@ -1,0 +1,153 @@
+"""Every error that tenuto raises, each a sentence that says what happened and what to do next.
+
+    TenutoError
+    ├── Conflict              something else was written first; nothing of this call was applied
+    │   ├── StateConflict     a state value is not at the version that was expected
+    │   ├── StaleLease        the lease has passed to another holder; this one may no longer write
+    │   └── LeaseHeld         somebody else holds the lease
+    ├── NotFound              there is no such thing
+    ├── InvalidInput          an argument cannot be used (also a ValueError)
+    │   ├── TooLarge          a value, key or commit is over its limit
+    │   └── RequestReused     one request id was used for two different commits
+    ├── NotStorable           a value holds something outside the data format (also a TypeError)
+    ├── UnknownType           a stored value holds an application type that is not registered here
+    ├── RequestExpired        a request id is too old for its outcome to be known
+    ├── Damaged               stored bytes are not what was written
+    ├── StorageUnavailable    the store cannot be reached or did not answer; see `outcome`
+    │   └── StorageFull       there is no room left
+    ├── ReadOnly              this store or this view of it takes no writes
+    ├── NewerFormat           the store was written by a newer version of tenuto
+    ├── MissingDriver         an optional package is not installed (also an ImportError)
+    └── Closed                the client was closed
+
+A call that raises anything but `StorageUnavailable` with `outcome="unknown"` has changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+__all__ = [
+    "Closed",
+    "Conflict",
+    "Damaged",
+    "InvalidInput",
+    "LeaseHeld",
+    "MissingDriver",
+    "NewerFormat",
+    "NotFound",
+    "NotStorable",
+    "ReadOnly",
+    "RequestExpired",
+    "RequestReused",
+    "StaleLease",
+    "StateConflict",
+    "StorageFull",
+    "StorageUnavailable",
+    "TenutoError",
+    "TooLarge",
+    "UnknownType",
+]
+
+
+class TenutoError(Exception):
+    """The base of everything tenuto raises."""
+
+
+class Conflict(TenutoError):
+    """Something else was written first, and nothing of this call was applied.
+
+    Read again and decide anew; `keys` names what differed.
+    """
+
+    def __init__(self, message: str, keys: Sequence[bytes] = ()) -> None:
+        super().__init__(message)
+        self.keys = tuple(keys)
+
+
+class StateConflict(Conflict):
+    """A state value is not at the version that was expected."""
+
+
+class StaleLease(Conflict):
+    """The lease has passed to another holder; a write fenced by it was not applied."""
+
+
+class LeaseHeld(Conflict):
+    """Somebody else holds the lease."""
+
+
+class NotFound(TenutoError):
+    """There is no such thing."""
+
+
+class InvalidInput(TenutoError, ValueError):
+    """An argument cannot be used; nothing was written."""
+
+
+class TooLarge(InvalidInput):
+    """A value, a key or a commit is over its limit; nothing was written."""
+
+
+class RequestReused(InvalidInput):
+    """One request id was used for two different commits; the second was not applied."""
+
+
+class NotStorable(TenutoError, TypeError):
+    """A value holds something outside the data format; `path` says where."""
+
+    def __init__(self, message: str, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class UnknownType(TenutoError):
+    """A stored value holds an application type that this process has not registered."""
+
+
+class RequestExpired(TenutoError):
+    """A request id is too old for its outcome to be known; the commit was not applied now."""
+
+
+class Damaged(TenutoError):
+    """Stored bytes are not what was written; nothing of them is returned."""
+
+
+class StorageUnavailable(TenutoError):
+    """The store cannot be reached or did not answer in time.
+
+    `outcome` is "not applied" when the commit surely did not happen, and "unknown" when it may have:
+    then commit again with the same `request`, which applies it once whatever happened before.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        outcome: Literal["not applied", "unknown"] = "not applied",
+        request: bytes | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+        self.request = request
+
+
+class StorageFull(StorageUnavailable):
+    """There is no room left; nothing was written, and reads go on."""
+
+
+class ReadOnly(TenutoError):
+    """This store, or this view of it, takes no writes."""
+
+
+class NewerFormat(TenutoError):
+    """The store was written by a newer version of tenuto; it was left untouched."""
+
+
+class MissingDriver(TenutoError, ImportError):
+    """An optional package is not installed; the sentence names the extra to install."""
+
+
+class Closed(TenutoError):
+    """The client was closed."""

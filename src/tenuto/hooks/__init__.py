@@ -1,0 +1,1 @@
+"""What observers are told: frozen events, and what can be done with them."""

@@ -1,0 +1,253 @@
+"""The narrow waist: everything above is written on these verbs, everything below implements them.
+
+A store holds two kinds of things under byte keys that sort as bytes:
+
+* a **record**: one value with a version. `Put` and `Delete` raise the version by one. Versions of a
+  key never restart: deleting leaves a tombstone that keeps the count, so does expiry, and before a
+  tombstone is purged the floor of its scope is raised above it. A stale writer can therefore never
+  pass its check by accident. Records are seen by `read` and `scan`.
+* a **stream**: entries numbered 1, 2, 3, … under one key. `Append` gives the next number. An entry
+  never changes; it carries the digest of the entry before it and the versions that its own commit
+  gave to its writes. Streams are seen by `entries`. A key is a record's or a stream's, not both's.
+
+`commit` is the only way to change anything. It is atomic, and durable when it returns.
+Expired means absent, to every verb, decided by `now()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, final, runtime_checkable
+
+import ormsgpack
+
+from tenuto.errors import InvalidInput, TooLarge
+from tenuto.kernel.codec import digest
+
+MAX_KEY: Final = 1_024
+MAX_VALUE: Final = 8 * 1024 * 1024
+MAX_WRITES: Final = 1_000
+MAX_COMMIT: Final = 16 * 1024 * 1024
+MAX_KEYS: Final = 10_000
+"""How many keys one `read` may ask for, and how many one `scan` or `entries` may return."""
+
+NOT_BOTH: Final = "A key is a record's or a stream's, not both's; use another key."
+REQUEST_LIFE: Final = 3_600.0
+"""For how many seconds the outcome of a request id is known."""
+
+
+class Record(NamedTuple):
+    """One value as it is stored."""
+
+    key: bytes
+    value: bytes
+    version: int
+    written_at: float
+    expires_at: float | None = None
+
+
+class Entry(NamedTuple):
+    """One entry of a stream as it is stored."""
+
+    number: int
+    value: bytes
+    written_at: float
+    """Never earlier than that of the entry before."""
+    digest: bytes
+    """Covers the value; the next entry carries it as `previous`."""
+    previous: bytes
+    versions: tuple[int, ...]
+    """The versions that the entry's own commit gave to its writes, in order."""
+
+
+@final
+class Check(NamedTuple):
+    """The record at `key` must be at `version`; 0 means that there must be no live record."""
+
+    key: bytes
+    version: int
+
+
+@final
+class CheckEnd(NamedTuple):
+    """The last entry of `stream` must have this `number`; 0 means that there must be none."""
+
+    stream: bytes
+    number: int
+
+
+@final
+class Put(NamedTuple):
+    """Set the record at `key`; its version rises by one. With `ttl` it expires after so many seconds."""
+
+    key: bytes
+    value: bytes
+    ttl: float | None = None
+
+
+@final
+class Delete(NamedTuple):
+    """End the record at `key`, leaving a tombstone. Where there is none this changes nothing."""
+
+    key: bytes
+
+
+@final
+class Append(NamedTuple):
+    """Add an entry at the end of `stream`; the backend gives it the next number."""
+
+    stream: bytes
+    value: bytes
+
+
+AnyCheck: TypeAlias = Check | CheckEnd
+Write: TypeAlias = Put | Delete | Append
+
+
+class Commit(NamedTuple):
+    """What a commit did: one version (or entry number) for each write, in order, and when."""
+
+    versions: tuple[int, ...]
+    at: float
+    repeated: bool = False
+    """True when this request id had been applied before and this is its recorded outcome."""
+
+
+class Finding(NamedTuple):
+    """One thing that `check` found wrong."""
+
+    kind: str
+    detail: str
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """Where things are kept. No verb is optional and none has a default implementation."""
+
+    def read(self, keys: Sequence[bytes]) -> list[Record | None]:
+        """Return the live record at each key, all from one moment, or None where there is none."""
+        ...
+
+    def scan(
+        self, prefix: bytes, *, after: bytes | None = None, limit: int = 100, reverse: bool = False
+    ) -> list[Record]:
+        """Return up to `limit` live records below `prefix` in key order, all from one moment.
+
+        `after` is the last key already seen: the scan goes on behind it, in its own direction.
+        """
+        ...
+
+    def entries(
+        self, stream: bytes, *, after: int | None = None, limit: int = 100, reverse: bool = False
+    ) -> list[Entry]:
+        """Return up to `limit` entries of a stream by number, all from one moment.
+
+        `after` is the last number already seen: the reading goes on behind it, in its own direction.
+        """
+        ...
+
+    def commit(
+        self,
+        checks: Sequence[AnyCheck],
+        writes: Sequence[Write],
+        *,
+        request: bytes | None = None,
+    ) -> Commit:
+        """Apply all writes if all checks hold, atomically, and durably before it returns.
+
+        Otherwise `Conflict` names the keys that differed and nothing is applied. With a `request`
+        made by `transact.new_request`, committing again returns the first outcome instead of
+        applying twice; the id is looked up before the checks.
+        """
+        ...
+
+    def now(self) -> float:
+        """Return the store's time in seconds since 1970. It never goes backwards."""
+        ...
+
+    def check(self) -> list[Finding]:
+        """Verify everything that is stored and say what is wrong; an empty list is a clean bill."""
+        ...
+
+    def stats(self) -> Mapping[str, Any]:
+        """Say what this store is, how durable it is as it is set up now, and how large."""
+        ...
+
+    def close(self) -> None:
+        """Let go of every connection. Calling it again does nothing; any other verb is `Closed`."""
+        ...
+
+
+def validate(  # noqa: C901, PLR0912 - one rule after the other
+    checks: Sequence[AnyCheck], writes: Sequence[Write], request: bytes | None
+) -> None:
+    """Raise `InvalidInput` unless the commit is within the limits that hold on every backend."""
+    if len(writes) > MAX_WRITES or len(checks) > MAX_WRITES:
+        raise TooLarge(
+            f"A commit takes up to {MAX_WRITES:,} writes and as many checks; this one has "
+            f"{len(writes):,} and {len(checks):,}. Split it into several commits."
+        )
+    total = 0
+    seen: set[bytes] = set()
+    appended: set[bytes] = set()
+    for write in writes:
+        key = write[0]
+        validate_key(key)
+        if type(write) is Append:
+            appended.add(key)
+        elif key in seen:
+            raise InvalidInput("A commit may write each key once; merge the two writes.")
+        else:
+            seen.add(key)
+        if type(write) is not Delete:
+            size = len(write[1])
+            total += size
+            if size > MAX_VALUE:
+                raise TooLarge(f"A value takes up to {MAX_VALUE:,} bytes; this one has {size:,}. Store it in parts.")
+            if type(write) is Put and write.ttl is not None and not 0 < write.ttl < 1e11:
+                raise InvalidInput(f"A ttl is a positive number of seconds, not {write.ttl!r}.")
+    if not seen.isdisjoint(appended):
+        raise InvalidInput(NOT_BOTH)
+    if total > MAX_COMMIT:
+        raise TooLarge(f"A commit takes up to {MAX_COMMIT:,} bytes; this one has {total:,}. Split it.")
+    for check in checks:
+        validate_key(check[0])
+        if check[1] < 0:
+            raise InvalidInput(f"A version is 0 or more, not {check[1]}.")
+    if request is not None and len(request) != 16:
+        raise InvalidInput("A request id has 16 bytes; make one with transact.new_request().")
+
+
+def fingerprint(checks: Sequence[AnyCheck], writes: Sequence[Write], digests: Sequence[bytes]) -> bytes:
+    """Return what a request id is bound to: the same commit has it, any other has another.
+
+    `digests` holds the digest of each write's value, empty for a `Delete`.
+    """
+    shape = [
+        [[check[0], check[1], type(check) is Check] for check in checks],
+        [
+            [write[0], own, _KINDS[type(write)], write.ttl if type(write) is Put else None]
+            for write, own in zip(writes, digests, strict=True)
+        ],
+    ]
+    return digest(ormsgpack.packb(shape))
+
+
+_KINDS: Final[dict[type, int]] = {Put: 0, Delete: 1, Append: 2}
+
+
+def validate_key(key: bytes) -> None:
+    """Raise `InvalidInput` for an empty key and `TooLarge` for one over the limit."""
+    if not key:
+        raise InvalidInput("A key has at least one byte.")
+    if len(key) > MAX_KEY:
+        raise TooLarge(
+            f"A key takes up to {MAX_KEY:,} bytes with all its parts; this one has {len(key):,}. "
+            "Use shorter names, or a digest of the long one."
+        )
+
+
+def validate_limit(limit: int) -> None:
+    """Raise `InvalidInput` for a page size that no backend serves."""
+    if not 1 <= limit <= MAX_KEYS:
+        raise InvalidInput(f"A limit is from 1 to {MAX_KEYS:,}, not {limit}.")

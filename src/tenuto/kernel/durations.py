@@ -1,0 +1,50 @@
+"""Lengths of time as people write them: seconds, a timedelta, or words such as "24h"."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+from tenuto.errors import InvalidInput
+
+Duration: TypeAlias = float | timedelta | str
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_word = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d|w)")
+
+
+def seconds(value: Duration, what: str = "duration") -> float:
+    """Return a length of time in seconds; `InvalidInput` says what can be written instead."""
+    if isinstance(value, timedelta):
+        length = value.total_seconds()
+    elif isinstance(value, str):
+        length, at = 0.0, 0
+        while found := _word.match(value, at):
+            length += float(found[1]) * _UNITS[found[2]]
+            at = found.end()
+        if at == 0 or value[at:].strip():
+            raise InvalidInput(f'A {what} is seconds, a timedelta or words like "90s" or "1h 30m", not {value!r}.')
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        length = float(value)
+    else:
+        raise InvalidInput(f'A {what} is seconds, a timedelta or words like "24h", not {type(value).__name__}.')
+    if not math.isfinite(length) or length < 0:
+        raise InvalidInput(f"A {what} is a length of time, 0 or more, not {value!r}.")
+    return length
+
+
+def ttl(value: Duration | None) -> float | None:
+    """Return a time to live in seconds, or None for ever."""
+    if value is None:
+        return None
+    length = seconds(value, "ttl")
+    if length == 0:
+        raise InvalidInput("A ttl is longer than 0; to end a value now, use the call that ends it.")
+    return length
+
+
+def moment(at: float) -> datetime:
+    """Return seconds since 1970 as an aware UTC datetime."""
+    return datetime.fromtimestamp(at, UTC)

@@ -1,0 +1,106 @@
+"""Keys: tuples of names and numbers, encoded so that bytes sort as the tuples do.
+
+The encoding is FoundationDB's tuple layer, for `str`, `bytes` and `int`: a tag, the content, and for
+text a terminator, with NUL escaped. So the key of ("a",) is a prefix of the key of ("a", "b") and not
+of ("ab",), and no name can reach out of its place. Every key begins with the tenant and the scope.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from tenuto.errors import InvalidInput
+
+_BYTES: Final = 0x01
+_TEXT: Final = 0x02
+_ZERO: Final = 0x14
+_PART = rb"\x02[^\x00]*(?:\x00\xff[^\x00]*)*\x00"
+_scope = re.compile(rb"(?:" + _PART + rb"){2}").match
+
+Part = str | bytes | int
+
+
+def pack(*parts: Part) -> bytes:
+    """Encode parts into a key."""
+    out = b""
+    for part in parts:
+        if isinstance(part, str):
+            out += b"\x02" + _text(part) + b"\x00"
+        elif isinstance(part, bytes):
+            out += b"\x01" + part.replace(b"\x00", b"\x00\xff") + b"\x00"
+        elif isinstance(part, int) and not isinstance(part, bool):
+            out += _integer(part)
+        else:
+            raise InvalidInput(f"A key is made of str, bytes and int, not {type(part).__name__}.")
+    return out
+
+
+def _text(part: str) -> bytes:
+    try:
+        raw = part.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput("A name holds a lone surrogate, which is not text; encode it first.") from None
+    return raw if b"\x00" not in raw else raw.replace(b"\x00", b"\x00\xff")
+
+
+def _integer(number: int) -> bytes:
+    size = (abs(number).bit_length() + 7) // 8
+    if size > 8:
+        raise InvalidInput("A number in a key has up to 64 bits.")
+    if number >= 0:
+        return bytes([_ZERO + size]) + number.to_bytes(size, "big")
+    return bytes([_ZERO - size]) + (number + (1 << 8 * size) - 1).to_bytes(size, "big")
+
+
+def unpack(key: bytes) -> tuple[Part, ...]:
+    """Decode a key into its parts; the inverse of `pack`."""
+    parts: list[Part] = []
+    at = 0
+    while at < len(key):
+        tag = key[at]
+        at += 1
+        if tag in (_TEXT, _BYTES):
+            end = key.find(b"\x00", at)
+            while end >= 0 and key[end + 1 : end + 2] == b"\xff":
+                end = key.find(b"\x00", end + 2)
+            if end < 0:
+                raise InvalidInput("This is not a key: a text has no end.")
+            raw = key[at:end].replace(b"\x00\xff", b"\x00")
+            parts.append(raw.decode() if tag == _TEXT else raw)
+            at = end + 1
+        elif _ZERO - 8 <= tag <= _ZERO + 8:
+            size = abs(tag - _ZERO)
+            number = int.from_bytes(key[at : at + size], "big")
+            parts.append(number if tag >= _ZERO else number - (1 << 8 * size) + 1)
+            at += size
+        else:
+            raise InvalidInput(f"This is not a key: {tag:#04x} begins no part.")
+    return tuple(parts)
+
+
+def scope_of(key: bytes) -> bytes:
+    """Return the first two parts of a key, tenant and scope, still encoded."""
+    found = _scope(key)
+    if found is None:
+        raise InvalidInput("A key begins with a tenant and a scope, both text; build it with keys.pack.")
+    return found[0]
+
+
+def after_prefix(prefix: bytes) -> bytes | None:
+    """Return the first key behind everything that begins with `prefix`, or None if nothing is."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
+
+
+def name(value: str, what: str) -> str:
+    """Return `value` if it can name a thing, else raise `InvalidInput` that says why not."""
+    if type(value) is not str:
+        raise InvalidInput(f"A {what} is a str, not {type(value).__name__}.")
+    if not value:
+        raise InvalidInput(f"A {what} has at least one character.")
+    if len(value) > 512:
+        raise InvalidInput(f"A {what} takes up to 512 characters; this one has {len(value):,}. Use a digest of it.")
+    if "\x00" in value:
+        raise InvalidInput(f"A {what} holds a NUL character; use one without.")
+    return value

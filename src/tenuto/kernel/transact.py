@@ -1,0 +1,110 @@
+"""Committing as capabilities do it: with a request id, and again when somebody else was first.
+
+A method that may have to wait is written once, as a generator that yields how many seconds to wait
+and returns its result. `paced` makes it an ordinary method, which sleeps; the async face drives the
+same generator and awaits instead, so that nothing waits in a thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+from tenuto.errors import StorageUnavailable
+from tenuto.kernel.clock import Clock
+from tenuto.kernel.contract import AnyCheck, Backend, Commit, Write
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S", bound="Timed")
+Steps = Generator[float, None, R]
+"""A piece of work that yields how long to wait before it goes on, and returns its result."""
+
+chance = random.Random()  # noqa: S311 - it spreads retries; it guards nothing
+"""The randomness behind every back-off; a test seeds it."""
+
+
+def new_request(now: float) -> bytes:
+    """Return a new request id: the store's time in milliseconds, then 80 random bits.
+
+    The time lets a backend refuse an id that is too old for its outcome to be known, and keeps the
+    table of requests growing at its end.
+    """
+    request = int(now * 1000).to_bytes(6, "big") + os.urandom(10)
+    if len(_unused) < 10_000:
+        _unused.add(request)
+    return request
+
+
+_unused: set[bytes] = set()
+
+
+def is_first_use(request: bytes) -> bool:
+    """Tell whether this id was made in this process and is used for the first time.
+
+    Then no store can know it, and a backend need not look it up. False when in doubt.
+    """
+    try:
+        _unused.remove(request)
+    except KeyError:
+        return False
+    return True
+
+
+def request_time(request: bytes) -> float:
+    """Return when a request id was made, in the store's time."""
+    return int.from_bytes(request[:6], "big") / 1000
+
+
+def backoff(attempts: int | None, *, first: float = 0.001, most: float = 0.1) -> Iterator[float]:
+    """Yield jittered delays that double up to `most`, one fewer than `attempts` (None: for ever)."""
+    delay, made = first, 1
+    while attempts is None or made < attempts:
+        yield delay * (0.5 + chance.random())
+        delay, made = min(delay * 2, most), made + 1
+
+
+def settle(backend: Backend, checks: Sequence[AnyCheck], writes: Sequence[Write]) -> Steps[Commit]:
+    """Commit once, whatever becomes of the replies: a lost one is asked for again by request id."""
+    request = new_request(backend.now())
+    for delay in backoff(4, first=0.01):
+        try:
+            return backend.commit(checks, writes, request=request)
+        except StorageUnavailable as error:
+            if error.outcome != "unknown":
+                raise
+        yield delay
+    return backend.commit(checks, writes, request=request)
+
+
+class Timed(Protocol):
+    """Anything whose paced methods may wait: it says by which clock."""
+
+    @property
+    def clock(self) -> Clock:
+        """Return the clock that waits."""
+        ...
+
+
+def paced(steps: Callable[Concatenate[S, P], Steps[R]]) -> Callable[Concatenate[S, P], R]:
+    """Make a generator of delays an ordinary method, which sleeps by its object's `clock`."""
+
+    @functools.wraps(steps)
+    def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return drive(steps(self, *args, **kwargs), self.clock)
+
+    method.steps = steps  # type: ignore[attr-defined]
+    return method
+
+
+def drive(steps: Steps[R], clock: Clock) -> R:
+    """Run a generator of delays to its end, sleeping in between."""
+    while True:
+        try:
+            delay = next(steps)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+        clock.sleep(delay)

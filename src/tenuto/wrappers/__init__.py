@@ -1,0 +1,1 @@
+"""What every call passes through: the storage contract in, the same contract out."""

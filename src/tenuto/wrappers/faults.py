@@ -1,0 +1,105 @@
+"""Make storage fail on purpose: before a call, after it, without its reply, or slowly.
+
+For tests, of tenuto and of programs that stand on it. Faults are armed one by one and go off once each,
+in the order in which they were armed, at the first call of their verb.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from tenuto.errors import StorageUnavailable
+from tenuto.hooks.events import Verb
+from tenuto.kernel.clock import Clock, SystemClock
+from tenuto.kernel.contract import AnyCheck, Backend, Commit, Entry, Finding, Record, Write
+
+R = TypeVar("R")
+
+
+class _Fault(NamedTuple):
+    verb: Verb
+    when: Literal["before", "after"]
+    error: BaseException | None
+    delay: float
+
+
+class Faults:
+    """Passes every call through until an armed fault goes off."""
+
+    def __init__(self, backend: Backend, *, clock: Clock | None = None) -> None:
+        self._backend = backend
+        self._clock = clock or SystemClock()
+        self._armed: list[_Fault] = []
+
+    def fail_before(self, verb: Verb = "commit", error: BaseException | None = None) -> None:
+        """Let the next call fail without reaching the store."""
+        failure = error or StorageUnavailable("A fault was injected before the call; nothing happened.")
+        self._armed.append(_Fault(verb, "before", failure, 0.0))
+
+    def fail_after(self, error: BaseException, verb: Verb = "commit") -> None:
+        """Let the next call happen and then raise `error`, as a crash right after it would."""
+        self._armed.append(_Fault(verb, "after", error, 0.0))
+
+    def lose_reply(self, verb: Verb = "commit") -> None:
+        """Let the next call happen and its reply be lost: the caller cannot know."""
+        lost = StorageUnavailable("The reply was lost; commit again with the same request id.", outcome="unknown")
+        self._armed.append(_Fault(verb, "after", lost, 0.0))
+
+    def delay(self, seconds: float, verb: Verb = "commit") -> None:
+        """Let the next call take so much longer."""
+        self._armed.append(_Fault(verb, "before", None, seconds))
+
+    @property
+    def armed(self) -> int:
+        """Return how many faults have not gone off yet."""
+        return len(self._armed)
+
+    def read(self, keys: Sequence[bytes]) -> list[Record | None]:
+        """Read, unless a fault goes off."""
+        return self._faulty("read", lambda: self._backend.read(keys))
+
+    def scan(
+        self, prefix: bytes, *, after: bytes | None = None, limit: int = 100, reverse: bool = False
+    ) -> list[Record]:
+        """Scan, unless a fault goes off."""
+        return self._faulty("scan", lambda: self._backend.scan(prefix, after=after, limit=limit, reverse=reverse))
+
+    def entries(
+        self, stream: bytes, *, after: int | None = None, limit: int = 100, reverse: bool = False
+    ) -> list[Entry]:
+        """Read entries, unless a fault goes off."""
+        return self._faulty("entries", lambda: self._backend.entries(stream, after=after, limit=limit, reverse=reverse))
+
+    def commit(self, checks: Sequence[AnyCheck], writes: Sequence[Write], *, request: bytes | None = None) -> Commit:
+        """Commit, unless a fault goes off."""
+        return self._faulty("commit", lambda: self._backend.commit(checks, writes, request=request))
+
+    def now(self) -> float:
+        """Return the store's time."""
+        return self._backend.now()
+
+    def check(self) -> list[Finding]:
+        """Check, unless a fault goes off."""
+        return self._faulty("check", self._backend.check)
+
+    def stats(self) -> Mapping[str, Any]:
+        """Return the store's figures, unless a fault goes off."""
+        return self._faulty("stats", self._backend.stats)
+
+    def close(self) -> None:
+        """Close the store."""
+        self._backend.close()
+
+    def _faulty(self, verb: Verb, call: Callable[[], R]) -> R:
+        fault = next((fault for fault in self._armed if fault.verb == verb), None)
+        if fault is None:
+            return call()
+        self._armed.remove(fault)
+        if fault.delay:
+            self._clock.sleep(fault.delay)
+        if fault.error is None:
+            return call()
+        if fault.when == "after":
+            call()
+        raise fault.error

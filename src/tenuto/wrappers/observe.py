@@ -1,0 +1,92 @@
+"""Tell hooks of every call: one frozen event each. A hook can never fail a call, nor change it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from tenuto.hooks.events import Call, Hook, Verb
+from tenuto.kernel import correlation
+from tenuto.kernel.contract import AnyCheck, Backend, Commit, Delete, Entry, Finding, Record, Write
+
+R = TypeVar("R")
+_log = logging.getLogger("tenuto.hooks")
+
+
+class Observe:
+    """Passes every call through and tells the hooks how it went."""
+
+    def __init__(self, backend: Backend, hooks: Sequence[Hook]) -> None:
+        self._backend = backend
+        self._hooks = tuple(hooks)
+
+    def read(self, keys: Sequence[bytes]) -> list[Record | None]:
+        """Read, and tell."""
+        return self._told("read", lambda: self._backend.read(keys), _of_records)
+
+    def scan(
+        self, prefix: bytes, *, after: bytes | None = None, limit: int = 100, reverse: bool = False
+    ) -> list[Record]:
+        """Scan, and tell."""
+        return self._told(
+            "scan", lambda: self._backend.scan(prefix, after=after, limit=limit, reverse=reverse), _of_records
+        )
+
+    def entries(
+        self, stream: bytes, *, after: int | None = None, limit: int = 100, reverse: bool = False
+    ) -> list[Entry]:
+        """Read entries, and tell."""
+        return self._told(
+            "entries", lambda: self._backend.entries(stream, after=after, limit=limit, reverse=reverse), _of_records
+        )
+
+    def commit(self, checks: Sequence[AnyCheck], writes: Sequence[Write], *, request: bytes | None = None) -> Commit:
+        """Commit, and tell."""
+        size = sum(len(write[1]) for write in writes if type(write) is not Delete)
+        return self._told(
+            "commit",
+            lambda: self._backend.commit(checks, writes, request=request),
+            lambda _: (len(writes), size),
+        )
+
+    def now(self) -> float:
+        """Return the store's time."""
+        return self._backend.now()
+
+    def check(self) -> list[Finding]:
+        """Check, and tell."""
+        return self._told("check", self._backend.check, lambda findings: (len(findings), 0))
+
+    def stats(self) -> Mapping[str, Any]:
+        """Return the store's figures, and tell."""
+        return self._told("stats", self._backend.stats, lambda figures: (len(figures), 0))
+
+    def close(self) -> None:
+        """Close the store."""
+        self._backend.close()
+
+    def _told(self, verb: Verb, call: Callable[[], R], measure: Callable[[R], tuple[int, int]]) -> R:
+        began = time.perf_counter()
+        try:
+            result = call()
+        except BaseException as error:
+            self._tell(verb, began, (0, 0), type(error).__name__, repeated=False)
+            raise
+        repeated = isinstance(result, Commit) and result.repeated
+        self._tell(verb, began, measure(result), None, repeated=repeated)
+        return result
+
+    def _tell(self, verb: Verb, began: float, measured: tuple[int, int], error: str | None, *, repeated: bool) -> None:
+        took = time.perf_counter() - began
+        event = Call(verb, took, *measured, error, correlation.current(), repeated)
+        for hook in self._hooks:
+            try:
+                hook(event)
+            except Exception:  # noqa: BLE001 - whatever a hook does, the call stands
+                _log.exception("A hook failed on %s; the call itself is not affected", verb)
+
+
+def _of_records(found: Sequence[Record | Entry | None]) -> tuple[int, int]:
+    return len(found), sum(len(item.value) for item in found if item is not None)

@@ -1,0 +1,58 @@
+"""Let everything be read and nothing be written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tenuto.errors import ReadOnly as ReadOnlyError
+from tenuto.kernel.contract import AnyCheck, Backend, Commit, Entry, Finding, Record, Write
+
+
+class ReadOnly:
+    """Shows a store to those who may not change it."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def read(self, keys: Sequence[bytes]) -> list[Record | None]:
+        """Read."""
+        return self._backend.read(keys)
+
+    def scan(
+        self, prefix: bytes, *, after: bytes | None = None, limit: int = 100, reverse: bool = False
+    ) -> list[Record]:
+        """Scan."""
+        return self._backend.scan(prefix, after=after, limit=limit, reverse=reverse)
+
+    def entries(
+        self, stream: bytes, *, after: int | None = None, limit: int = 100, reverse: bool = False
+    ) -> list[Entry]:
+        """Read entries."""
+        return self._backend.entries(stream, after=after, limit=limit, reverse=reverse)
+
+    def commit(
+        self,
+        checks: Sequence[AnyCheck],  # noqa: ARG002 - the contract's
+        writes: Sequence[Write],  # noqa: ARG002
+        *,
+        request: bytes | None = None,  # noqa: ARG002
+    ) -> Commit:
+        """Refuse."""
+        raise ReadOnlyError("This view of the store takes no writes; use a client that may write.")
+
+    def now(self) -> float:
+        """Return the store's time."""
+        return self._backend.now()
+
+    def check(self) -> list[Finding]:
+        """Check."""
+        return self._backend.check()
+
+    def stats(self) -> Mapping[str, Any]:
+        """Return the store's figures."""
+        return self._backend.stats()
+
+    def close(self) -> None:
+        """Close the store."""
+        self._backend.close()

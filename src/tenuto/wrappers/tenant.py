@@ -1,0 +1,71 @@
+"""Confine every call to one tenant: a prefix put before each key and taken off each answer.
+
+Nothing that a caller can write reaches out of it: keys are encoded so that no name contains a border,
+and an empty prefix scans the tenant, not the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tenuto.errors import Conflict
+from tenuto.kernel import keys
+from tenuto.kernel.contract import AnyCheck, Backend, Commit, Entry, Finding, Record, Write
+
+
+class Tenant:
+    """Shows a store as one tenant sees it. Closing it closes the store beneath."""
+
+    def __init__(self, backend: Backend, tenant: str) -> None:
+        self._backend = backend
+        self._prefix = keys.pack(keys.name(tenant, "tenant"))
+
+    def read(self, keys: Sequence[bytes]) -> list[Record | None]:
+        """Read the tenant's records."""
+        prefix, cut = self._prefix, len(self._prefix)
+        found = self._backend.read([prefix + key for key in keys])
+        return [record and record._replace(key=record.key[cut:]) for record in found]
+
+    def scan(
+        self, prefix: bytes, *, after: bytes | None = None, limit: int = 100, reverse: bool = False
+    ) -> list[Record]:
+        """Scan the tenant's records."""
+        behind = None if after is None else self._prefix + after
+        found = self._backend.scan(self._prefix + prefix, after=behind, limit=limit, reverse=reverse)
+        cut = len(self._prefix)
+        return [record._replace(key=record.key[cut:]) for record in found]
+
+    def entries(
+        self, stream: bytes, *, after: int | None = None, limit: int = 100, reverse: bool = False
+    ) -> list[Entry]:
+        """Read entries of a stream of the tenant's."""
+        return self._backend.entries(self._prefix + stream, after=after, limit=limit, reverse=reverse)
+
+    def commit(self, checks: Sequence[AnyCheck], writes: Sequence[Write], *, request: bytes | None = None) -> Commit:
+        """Commit to the tenant's records and streams."""
+        prefix = self._prefix
+        try:
+            return self._backend.commit(
+                [type(check)(prefix + check[0], check[1]) for check in checks],
+                [type(write)(prefix + write[0], *write[1:]) for write in writes],
+                request=request,
+            )
+        except Conflict as error:
+            raise Conflict(str(error), [key[len(prefix) :] for key in error.keys]) from None
+
+    def now(self) -> float:
+        """Return the store's time."""
+        return self._backend.now()
+
+    def check(self) -> list[Finding]:
+        """Check the whole store: damage knows no tenants."""
+        return self._backend.check()
+
+    def stats(self) -> Mapping[str, Any]:
+        """Return the whole store's figures."""
+        return self._backend.stats()
+
+    def close(self) -> None:
+        """Close the store."""
+        self._backend.close()

@@ -1,0 +1,96 @@
+"""What a user's type checker sees. Checked by mypy --strict and pyright, never run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, assert_type
+
+from tenuto import AsyncTenuto, Tenuto, register
+from tenuto.aio import AsyncLease, AsyncScopeView
+from tenuto.capabilities.journal import Change
+from tenuto.capabilities.leases import Lease
+from tenuto.capabilities.state import Entry, ScopeView, Transaction
+from tenuto.capabilities.store import Report
+from tenuto.hooks.events import Call
+from tenuto.hooks.logs import LogCalls
+from tenuto.testing import HeldClock
+
+
+@register
+@dataclass
+class Invoice:
+    number: int
+
+
+def hook(call: Call) -> None:
+    assert_type(call.seconds, float)
+
+
+def blocking() -> None:
+    agent = Tenuto(
+        "researcher", "sqlite:///agent.db", tenant="acme", durability="process", clock=HeldClock(), hooks=[hook]
+    )
+    Tenuto(hooks=[LogCalls()])
+    with agent:
+        assert_type(agent.state.set("s", "k", 1, ttl="24h", expect=0), int)
+        assert_type(agent.state.set("s", "k", 1, ttl=timedelta(hours=1)), int)
+        agent.state.get("s", "k", default=3)
+        assert_type(agent.state.entry("s", "k"), Entry | None)
+        agent.state.update("s", "k", lambda value: value + 1, default=0, attempts=3)
+        assert_type(agent.state.delete("s", "k", expect=1), bool)
+        assert_type(agent.state.keys("s"), list[str])
+        assert_type(agent.state.items("s"), dict[str, Any])
+        assert_type(agent.state["s"], ScopeView)
+        assert_type(agent.state["s"].set("k", 1, ttl=5), int)
+        assert_type(agent.state["s"].keys(), list[str])
+        agent.state["s"]["k"] = 2
+        assert_type(agent.state.history("s", "k", limit=3), list[Entry])
+        agent.state.at("s", "k", time=datetime.now(UTC))
+        for change in agent.state.watch("s", after=0, timeout=1):
+            assert_type(change, Change)
+        with agent.state.transaction("s") as t:
+            assert_type(t, Transaction)
+            t["a"] = 1
+            del t["b"]
+        assert_type(agent.user("u-1"), ScopeView)
+        with agent.lease("l", ttl=30, wait="5s") as lease:
+            assert_type(lease, Lease)
+            assert_type(lease.token, int)
+            agent.state.set("s", "k", 1, fence=lease)
+        with agent.leader("scheduler") as lead:
+            assert_type(lead.lost, bool)
+        with agent.correlation("req-17") as correlation_id:
+            assert_type(correlation_id, str)
+        assert_type(agent.store.stats(), Mapping[str, Any])
+        assert_type(agent.store.check(), Report)
+        assert_type(agent.for_tenant("acme"), Tenuto)
+
+
+async def awaited() -> None:
+    async with AsyncTenuto("researcher", "volatile:") as agent:
+        assert_type(await agent.state.set("s", "k", 1, ttl="24h", expect=0), int)
+        await agent.state.get("s", "k", default=3)
+        assert_type(await agent.state.entry("s", "k"), Entry | None)
+        assert_type(await agent.state.delete("s", "k", expect=1), bool)
+        assert_type(await agent.state.keys("s"), list[str])
+        assert_type(agent.state["s"], AsyncScopeView)
+        assert_type(await agent.state["s"].set("k", 1, ttl=5), int)
+        assert_type(await agent.state["s"].items(), dict[str, Any])
+        assert_type(await agent.state.history("s", "k", limit=3), list[Entry])
+        async for change in agent.state.watch("s", after=0, timeout=1):
+            assert_type(change, Change)
+        async with agent.state.transaction("s") as t:
+            t["a"] = 1
+            await t.get("a")
+        async with agent.lease("l", ttl=30, wait=5) as lease:
+            assert_type(lease, AsyncLease)
+            await agent.state.set("s", "k", 1, fence=lease)
+        async with agent.correlation("req-17"):
+            pass
+        assert_type(await agent.store.stats(), Mapping[str, Any])
+        assert_type(await agent.store.check(), Report)
+        await agent.kernel.read([b"key"])
+
+        await agent.state.set("s")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+        await agent.state.set("s", "k", 1, until=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+        await agent.state["s"].get(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
