@@ -314,9 +314,9 @@ class SqliteBackend:
     # -- writing -----------------------------------------------------------------------------
 
     def _run(self, batch: list[Any]) -> None:
-        for barrier in [job for job in batch if type(job) is Barrier]:
-            barrier.done = True
-            batch.remove(barrier)
+        for job in batch:
+            job.done = type(job) is Barrier
+        batch = [job for job in batch if not job.done]
         if not batch:
             return
         lock = self._lock

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tenuto.errors import Conflict
+from tenuto.errors import Conflict, InvalidInput
 from tenuto.kernel import keys
 from tenuto.kernel.contract import AnyCheck, Backend, Commit, Entry, Finding, Record, Write
 
@@ -45,6 +45,8 @@ class Tenant:
     def commit(self, checks: Sequence[AnyCheck], writes: Sequence[Write], *, request: bytes | None = None) -> Commit:
         """Commit to the tenant's records and streams."""
         prefix = self._prefix
+        if not (all(check[0] for check in checks) and all(write[0] for write in writes)):
+            raise InvalidInput("A key has at least one byte.")  # with the prefix the store would not see it
         try:
             return self._backend.commit(
                 [type(check)(prefix + check[0], check[1]) for check in checks],

@@ -1,0 +1,315 @@
+"""How everything here is measured: in rounds, side by side, and told as ratios.
+
+A machine's disk and neighbours change from one second to the next, so a time by itself says little. The
+contenders of a comparison take turns in short rounds, shuffled anew each time, and the ratio is the median
+over the rounds of (median of this one / median of the other) within the same round. The disk is a real one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+RESULTS = Path(__file__).parent / "results"
+_chance = random.Random(7)
+
+# -- what comes out ------------------------------------------------------------------------------
+
+
+@dataclass
+class Row:
+    """One line of a table. Times are in seconds, `rate` is per second; what is None is left out."""
+
+    what: str
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    worst: float | None = None
+    rate: float | None = None
+    ratio: str | None = None
+    target: str | None = None
+    met: bool | None = None
+    detail: dict[str, Any] = field(default_factory=dict)
+    """Goes into the JSON only."""
+
+
+@dataclass
+class Table:
+    """What one topic found."""
+
+    title: str
+    rows: list[Row]
+    notes: list[str] = field(default_factory=list)
+
+
+def environment() -> dict[str, Any]:
+    """Say on what all of this was measured."""
+    return {
+        "tenuto": version("tenuto"),
+        "python": platform.python_version(),
+        "apsw": apsw.apsw_version(),
+        "sqlite": apsw.sqlite_lib_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "load": [round(load, 2) for load in os.getloadavg()],
+        "disk": filesystem(bench_dir()),
+    }
+
+
+def save(name: str, table: Table, about: Mapping[str, Any]) -> Path:
+    """Write a table as JSON."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    path.write_text(json.dumps({"topic": name, "at": at, "environment": about, **asdict(table)}, indent=2) + "\n")
+    return path
+
+
+def show(table: Table) -> None:
+    """Print a table, without the columns that nothing in it has."""
+    cells = [
+        {
+            "what": row.what,
+            "p50": _duration(row.p50),
+            "p95": _duration(row.p95),
+            "p99": _duration(row.p99),
+            "worst": _duration(row.worst),
+            "per second": "" if row.rate is None else f"{row.rate:,.0f}",
+            "ratio": row.ratio or "",
+            "target": row.target or "",
+            "met": {None: "", True: "yes", False: "NO"}[row.met],
+        }
+        for row in table.rows
+    ]
+    names = [name for name in cells[0] if any(cell[name] for cell in cells)]
+    widths = {name: max(len(name), *(len(cell[name]) for cell in cells)) for name in names}
+    print(f"\n## {table.title}\n")
+    print("| " + " | ".join(name.ljust(widths[name]) for name in names) + " |")
+    print("|" + "|".join("-" * (widths[name] + 2) for name in names) + "|")
+    for cell in cells:
+        print("| " + " | ".join(cell[name].ljust(widths[name]) for name in names) + " |")
+    print()
+    for note in table.notes:
+        print(f"* {note}")
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return f"{seconds * 1e6:,.1f} us" if seconds < 0.001 else f"{seconds * 1e3:,.2f} ms"
+
+
+# -- one caller: what a call takes ---------------------------------------------------------------
+
+
+@dataclass
+class Samples:
+    """What the calls of one contender took, in seconds, round by round."""
+
+    rounds: list[list[float]] = field(default_factory=list)
+
+    def quantile(self, share: float) -> float:
+        return quantile([took for took_in_round in self.rounds for took in took_in_round], share)
+
+    def row(self, what: str) -> Row:
+        mean = statistics.fmean(took for took_in_round in self.rounds for took in took_in_round)
+        return Row(what, self.quantile(0.5), p99=self.quantile(0.99), detail={"mean": mean})
+
+    def against(self, other: Samples) -> Ratio:
+        """Compare medians round by round."""
+        pairs = zip(self.rounds, other.rounds, strict=True)
+        return Ratio([statistics.median(own) / statistics.median(others) for own, others in pairs])
+
+
+@dataclass
+class Ratio:
+    """A ratio, once for each round."""
+
+    rounds: list[float]
+
+    @property
+    def value(self) -> float:
+        return statistics.median(self.rounds)
+
+    def __str__(self) -> str:
+        low, high = quantile(self.rounds, 0.25), quantile(self.rounds, 0.75)
+        return f"{self.value:.2f}x ({low:.2f}-{high:.2f})"
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def take_turns(
+    contenders: Mapping[str, Callable[[int], Any]], *, rounds: int, calls: int, warmup: int = 0
+) -> dict[str, Samples]:
+    """Time `calls` calls of each contender a round, in an order shuffled anew every round.
+
+    A contender gets the number of the call, so that it can go through keys. After `warmup` calls each
+    the write-ahead logs have gone round once: from then on they are written over, not made longer.
+    """
+    found = {name: Samples() for name in contenders}
+    numbers = dict.fromkeys(contenders, 0)
+    order = list(contenders)
+    clock = time.perf_counter
+    for count in [warmup, *[calls] * rounds]:
+        _chance.shuffle(order)
+        for name in order:
+            call, took = contenders[name], []
+            for number in range(numbers[name], numbers[name] + count):
+                began = clock()
+                call(number)
+                took.append(clock() - began)
+            numbers[name] += count
+            found[name].rounds.append(took)
+    for samples in found.values():
+        del samples.rounds[0]
+    return found
+
+
+# -- many callers: how many calls a second, and who waits ----------------------------------------
+
+
+@dataclass
+class Crowd:
+    """What many callers at once saw: each one's calls, in seconds, and what went wrong."""
+
+    callers: list[list[float]]
+    seconds: float
+    errors: list[str]
+
+    @property
+    def calls(self) -> list[float]:
+        return [took for caller in self.callers for took in caller]
+
+    @property
+    def rate(self) -> float:
+        return len(self.calls) / self.seconds
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """Return the smallest and the largest caller's part, 1.0 being an even share."""
+        counts = [len(caller) for caller in self.callers]
+        even = sum(counts) / len(counts) or 1
+        return min(counts) / even, max(counts) / even
+
+
+def crowd_row(what: str, crowds: Sequence[Crowd]) -> Row:
+    """Tell several rounds of the same crowd as one line: the median rate, the worst wait of all."""
+    calls = [took for crowd in crowds for took in crowd.calls]
+    return Row(
+        what,
+        quantile(calls, 0.5),
+        p99=quantile(calls, 0.99),
+        worst=max(calls),
+        rate=statistics.median(crowd.rate for crowd in crowds),
+        detail={
+            "rates": [crowd.rate for crowd in crowds],
+            "worst waits": [max(crowd.calls) for crowd in crowds],
+            "errors": [error for crowd in crowds for error in crowd.errors],
+        },
+    )
+
+
+def rates(crowds: Sequence[Crowd], others: Sequence[Crowd]) -> Ratio:
+    """Compare throughput round by round."""
+    return Ratio([own.rate / other.rate for own, other in zip(crowds, others, strict=True)])
+
+
+def repeat(call: Callable[[int], Any], until: float) -> tuple[list[float], list[str]]:
+    """Call until a moment of `perf_counter`; return what the calls took and the error that ended it."""
+    took, errors, number = [], [], 0
+    clock = time.perf_counter
+    began = clock()
+    while began < until:
+        try:
+            call(number)
+        except Exception as error:
+            errors.append(repr(error))
+            break
+        number += 1
+        ended = clock()
+        took.append(ended - began)
+        began = ended
+    return took, errors
+
+
+def in_threads(makers: Sequence[Callable[[], Callable[[int], Any]]], seconds: float) -> Crowd:
+    """Let one thread for each maker call what it made, all at once, for so many seconds."""
+    ready = threading.Barrier(len(makers) + 1)
+    until = 0.0
+    outcomes: list[tuple[list[float], list[str]]] = []
+
+    def work(maker: Callable[[], Callable[[int], Any]]) -> None:
+        call = maker()
+        ready.wait()
+        ready.wait()
+        outcomes.append(repeat(call, until))
+
+    threads = [threading.Thread(target=work, args=(maker,)) for maker in makers]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    began = time.perf_counter()
+    until = began + seconds
+    ready.wait()
+    for thread in threads:
+        thread.join()
+    took = time.perf_counter() - began
+    return Crowd([took for took, _ in outcomes], took, [error for _, errors in outcomes for error in errors])
+
+
+# -- where ---------------------------------------------------------------------------------------
+
+
+def bench_dir() -> Path:
+    """Return the folder for the files: $TENUTO_BENCH_DIR, or this one."""
+    return Path(os.environ.get("TENUTO_BENCH_DIR") or ".").resolve()
+
+
+@contextlib.contextmanager
+def folder() -> Iterator[Path]:
+    """Give a new folder on a real disk, and remove it at the end."""
+    kind = filesystem(bench_dir())
+    if kind in ("tmpfs", "ramfs"):
+        sys.exit(f"{bench_dir()} is in memory ({kind}), where a sync costs nothing. Set TENUTO_BENCH_DIR to a disk.")
+    path = Path(tempfile.mkdtemp(prefix=".bench-", dir=bench_dir()))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def filesystem(path: Path) -> str:
+    """Return the type of the file system that holds a folder, as far as the system tells."""
+    try:
+        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    except OSError:
+        return "unknown"
+    holding = [mount for mount in mounts if path.is_relative_to(mount[1])]
+    return max(holding, key=lambda mount: len(mount[1]))[2] if holding else "unknown"
+
+
+def text(number: int, size: int = 1_000) -> str:
+    """Return a text of about 1 KB that no other number has."""
+    return (f"{number:08d} " + _LETTERS[number % 97 :])[:size]
+
+
+_LETTERS = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz     ", k=1_200))

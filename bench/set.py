@@ -1,0 +1,64 @@
+"""`state.set` of 1 KB on an existing key, one thread, against the raw driver's commits."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from bench import raw
+from bench.measure import Row, Table, folder, take_turns, text
+from tenuto import Tenuto
+
+KEYS = 50
+TARGETS = {"full": 1.3, "process": 3.0}
+
+
+def run(*, quick: bool) -> Table:
+    rows: list[Row] = []
+    for durability in ("full", "process"):
+        with folder() as path:
+            rows += _compared(path, durability, quick=quick)
+    return Table(
+        "state.set: 1 KB on 50 existing keys, one thread",
+        rows,
+        [
+            "The ratio is to the raw insert of the same durability: one row, one page, no key.",
+            "In its one commit `state.set` writes what the raw insert does not: the value under its key, the journal "
+            "entry with the value, who wrote it and the versions, the request id with its outcome, and the commit "
+            "counter; a SHA-256 sum of each row, linked to the entry before; and the mark in the lock file.",
+            "`raw, same pages` is the raw driver writing as many rows and pages in one transaction, without all the rest.",
+        ],
+    )
+
+
+def _compared(path: Path, durability: str, *, quick: bool) -> list[Row]:
+    keys = [f"key-{number}" for number in range(KEYS)]
+    texts = [text(number) for number in range(997)]
+    blobs = [value.encode() for value in texts]
+    inserts = raw.Inserts(path / "inserts.db", durability)
+    upserts = raw.Upserts(path / "upserts.db", durability)
+    same = raw.SamePages(path / "same.db", durability, KEYS)
+    with contextlib.closing(Tenuto("bench", path / "tenuto.db", durability=durability)) as agent:
+        found = take_turns(
+            {
+                "raw insert": lambda n: inserts.write(blobs[n % 997]),
+                "raw upsert by key": lambda n: upserts.write("scope", keys[n % KEYS], blobs[n % 997]),
+                "raw, same pages": lambda n: same.write(n, blobs[n % 997]),
+                "state.set": lambda n: agent.state.set("scope", keys[n % KEYS], texts[n % 997]),
+            },
+            rounds=15 if quick else 60,
+            calls=40 if durability == "full" else 100,
+            warmup=1_500,
+        )
+    level = raw.LEVELS[durability]
+    rows = []
+    for name, samples in found.items():
+        row = samples.row(f"{level}: {name}")
+        if name != "raw insert":
+            row.ratio = str(samples.against(found["raw insert"]))
+        rows.append(row)
+    ratio = found["state.set"].against(found["raw insert"])
+    rows[-1].target, rows[-1].met = f"<= {TARGETS[durability]}x", ratio.value <= TARGETS[durability]
+    for other in ("raw upsert by key", "raw, same pages"):
+        rows.append(Row(f"{level}: state.set to {other}", ratio=str(found["state.set"].against(found[other]))))
+    return rows
