@@ -14,9 +14,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
+import threading
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta, timezone
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from enum import Enum
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
@@ -80,13 +81,25 @@ def decode(data: bytes) -> Any:
 
 def _unpack(body: bytes | memoryview) -> Any:
     try:
-        return ormsgpack.unpackb(body, ext_hook=_raise_up)
-    except UnknownType:
+        return ormsgpack.unpackb(body, ext_hook=_lift)
+    except (ValueError, TypeError, RecursionError) as error:
+        # The decoder keeps the hook's error to itself; the hook has left it here.
+        cause = getattr(_failed, "error", None) or error
+        _failed.error = None
+        if isinstance(cause, Damaged | UnknownType):
+            raise cause from None
+        raise Damaged(f"A stored value cannot be decoded ({cause}); restore it from a backup.") from cause
+
+
+_failed = threading.local()
+
+
+def _lift(code: int, data: bytes) -> Any:
+    try:
+        return _raise_up(code, data)
+    except Exception as error:
+        _failed.error = error
         raise
-    except (ValueError, TypeError, RecursionError, InvalidOperation, OverflowError) as error:
-        if isinstance(error.__cause__, UnknownType):
-            raise error.__cause__ from None
-        raise Damaged(f"A stored value cannot be decoded ({error}); restore it from a backup.") from error
 
 
 # -- application types -------------------------------------------------------------------------

@@ -1,0 +1,41 @@
+"""One client for each backend, and a clock in the test's hand."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto import Tenuto
+from tenuto.backends import connect
+from tenuto.kernel.contract import Backend
+from tenuto.testing import HeldClock
+
+
+@pytest.fixture
+def clock() -> HeldClock:
+    return HeldClock()
+
+
+@pytest.fixture(params=["volatile", "sqlite"])
+def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: HeldClock) -> Iterator[Backend]:
+    """A store of each kind, whose time is the test's."""
+    url = "volatile:" if request.param == "volatile" else str(tmp_path / "store.db")
+    store = connect(url, clock=clock)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def client(backend: Backend, clock: HeldClock) -> Callable[..., Tenuto]:
+    """Make a client of the store: another one at each call."""
+
+    def make(name: str = "tester", **options: Any) -> Tenuto:
+        return Tenuto(name, backend, clock=clock, **options)
+
+    return make
+
+
+@pytest.fixture
+def agent(client: Callable[..., Tenuto]) -> Tenuto:
+    return client()

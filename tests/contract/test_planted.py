@@ -1,0 +1,25 @@
+"""A suite that cannot fail proves nothing: each planted bug must turn it red."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PLANTED = Path(__file__).with_name("planted.py")
+BUGS = [name for name in re.findall(r"^class (\w+)\(VolatileBackend\)", PLANTED.read_text(), re.M)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", BUGS)
+def test_the_suite_finds_the_planted_bug(bug: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pytest", str(PLANTED), "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path}/t"]
+
+    ran = subprocess.run(
+        command, env={**os.environ, "PLANTED": bug}, capture_output=True, text=True, timeout=120, check=False
+    )
+
+    assert ran.returncode == 1, ran.stdout[-2000:]
+    print(bug, re.findall(r"\d+ failed", ran.stdout))

@@ -1,0 +1,81 @@
+"""Durations, the steady clock, back-off, correlation, request ids."""
+
+import subprocess
+import sys
+from datetime import timedelta
+from itertools import islice
+
+import pytest
+
+from tenuto.errors import InvalidInput
+from tenuto.kernel import correlation, durations, transact
+from tenuto.kernel.clock import Steady, SystemClock
+from tenuto.testing import HeldClock
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [(5, 5), (0.5, 0.5), (timedelta(minutes=2), 120), ("90s", 90), ("24h", 86400), ("1h 30m", 5400), ("1h30min", 5400), ("250ms", 0.25), ("2d", 172800), ("1.5 w", 907200)],
+)
+def test_a_duration_is_seconds_a_timedelta_or_words(written: durations.Duration, seconds: float) -> None:
+    assert durations.seconds(written) == seconds
+
+
+@pytest.mark.parametrize("bad", [-1, float("nan"), float("inf"), "", "soon", "5", "h", "1h soon", "-5s", None, True, timedelta(-1), [5]])
+def test_a_duration_that_is_none_is_refused(bad: object) -> None:
+    with pytest.raises(InvalidInput):
+        durations.seconds(bad)  # type: ignore[arg-type]
+
+
+def test_a_time_to_live_of_nothing_is_refused() -> None:
+    assert durations.ttl(None) is None
+    with pytest.raises(InvalidInput):
+        durations.ttl(0)
+
+
+def test_a_steady_clock_stands_still_until_the_clock_catches_up() -> None:
+    clock = HeldClock(1000)
+    steady = Steady(clock)
+    assert steady.now() == 1000
+    clock.advance(-100)
+    assert steady.now() == 1000
+    clock.advance(150)
+    assert steady.now() == 1050
+
+
+def test_the_system_clock_tells_and_takes_time() -> None:
+    clock = SystemClock()
+    before = clock.time()
+    clock.sleep(0.001)
+    assert clock.time() > before
+
+
+def test_back_off_doubles_with_jitter_and_ends() -> None:
+    transact.chance.seed(1)
+    delays = list(transact.backoff(6, first=1, most=4))
+    assert len(delays) == 5
+    assert all(0.5 * base <= delay <= 1.5 * base for delay, base in zip(delays, (1, 2, 4, 4, 4), strict=True))
+    assert len(list(islice(transact.backoff(None), 50))) == 50
+
+
+def test_a_request_id_tells_when_it_was_made_and_is_new_once() -> None:
+    request = transact.new_request(1234.567)
+    assert len(request) == 16
+    assert transact.request_time(request) == 1234.567
+    assert transact.is_first_use(request)
+    assert not transact.is_first_use(request)
+    assert not transact.is_first_use(b"x" * 16)
+
+
+def test_a_traceparent_gives_its_trace_id() -> None:
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    assert correlation.trace_id(f"00-{trace}-00f067aa0ba902b7-01") == trace
+    assert correlation.trace_id(f"00-{'0' * 32}-00f067aa0ba902b7-01") is None
+    assert correlation.trace_id("req-17") is None
+
+
+def test_a_traceparent_is_taken_up_from_the_environment() -> None:
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    code = "from tenuto.kernel import correlation; print(correlation.current())"
+    env = {"TRACEPARENT": f"00-{trace}-00f067aa0ba902b7-01", "PATH": ""}
+    assert subprocess.check_output([sys.executable, "-c", code], env=env, text=True).strip() == trace
