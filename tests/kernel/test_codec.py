@@ -253,6 +253,16 @@ def test_a_type_that_is_not_registered_here_is_an_error_and_never_imported() -> 
 
 
 @pytest.mark.usefixtures("registry")
+def test_a_type_that_can_no_longer_be_rebuilt_is_not_called_damage() -> None:
+    codec.register(Invoice, name="thing", encode=lambda i: [i.number], decode=lambda data: Invoice(*data, ()))
+    data = codec.encode(Invoice(1, ()))
+    codec.register(Invoice, name="thing", encode=lambda i: i.number, decode=lambda data: Invoice(data["number"], ()))
+
+    with pytest.raises(UnknownType, match="older versions"):
+        codec.decode(data)
+
+
+@pytest.mark.usefixtures("registry")
 def test_bad_registrations_are_refused() -> None:
     codec.register(Invoice, name="thing")
     with pytest.raises(InvalidInput, match="thing"):

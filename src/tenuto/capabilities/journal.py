@@ -97,7 +97,7 @@ def following(context: Context, stream: bytes, after: int | None, timeout: float
             number, delay, idle_since = page[-1].number, 0.002, now
             continue
         left = None if timeout is None else timeout - (now - idle_since)
-        if left is not None and left <= 0:
+        if left is not None and left < 1e-6:  # finer than a clock's steps
             return
         yield delay if left is None else min(delay, left)
         delay = min(delay * 1.5, 0.05)

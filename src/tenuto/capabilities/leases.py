@@ -104,7 +104,7 @@ class Lease:
                 self._keeper.keep(self)
                 return self
             left = self._wait - (self._context.kernel.now() - began)
-            if left <= 0:
+            if left < 1e-6:  # finer than a clock's steps
                 raise LeaseHeld(
                     f"The lease {self.name!r} is held by {holder}. Wait for it with wait=, or do something else.",
                     [self._beat_key],

@@ -275,7 +275,13 @@ def _raise_up(code: int, data: bytes) -> Any:  # noqa: C901, PLR0911 - one branc
                 f"A stored value holds the application type {name!r}, which is not registered here. "
                 "Call tenuto.register on its class before reading."
             )
-        return known.lift(lowered)
+        try:
+            return known.lift(lowered)
+        except Exception as error:
+            raise UnknownType(
+                f"A stored {name!r} cannot be made into {known.cls.__qualname__} ({error}). "
+                "Let its decode accept what older versions of the program stored."
+            ) from error
     raise ValueError(f"extension type {code} is unknown")
 
 

@@ -103,4 +103,6 @@ def name(value: str, what: str) -> str:
         raise InvalidInput(f"A {what} takes up to 512 characters; this one has {len(value):,}. Use a digest of it.")
     if "\x00" in value:
         raise InvalidInput(f"A {what} holds a NUL character; use one without.")
+    if not value.isascii():
+        _text(value)  # refuses lone surrogates
     return value
