@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import uuid
 from pathlib import Path
 
@@ -66,19 +67,20 @@ def network_filesystem(path: Path) -> str | None:
     Known on Linux only, where the kernel lists what is mounted.
     """
     try:
-        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+        lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
     except OSError:
         return None
     where = str(path.resolve())
     best, kind = "", ""
     for line in lines:
         left, _, right = line.partition(" - ")
-        point = left.split()[4].encode().decode("unicode_escape")
+        point = _octal.sub(lambda found: chr(int(found[1], 8)), left.split()[4])
         if (where == point or where.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
             best, kind = point, right.split()[0]
     return kind if kind.removeprefix("fuse.") in _NETWORKED else None
 
 
+_octal = re.compile(r"\\(\d{3})")  # how a space or a tab in a path is written there
 _NETWORKED = frozenset(
     [
         "9p",

@@ -150,7 +150,9 @@ def test_waiting_has_an_end(client: Callable[..., Tenuto], clock: HeldClock) -> 
     assert 5 <= clock.time() - before < 6
 
 
-def test_a_leader_waits_until_it_is_elected(client: Callable[..., Tenuto], clock: HeldClock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leader_waits_until_it_is_elected(
+    client: Callable[..., Tenuto], clock: HeldClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tenuto.capabilities.keeper.Keeper.keep", lambda self, lease: None)
     client("one").leader("scheduler", ttl=600).acquire()
     before = clock.time()
@@ -162,7 +164,9 @@ def test_a_leader_waits_until_it_is_elected(client: Callable[..., Tenuto], clock
         assert lease.token == 1
 
 
-def test_a_holder_that_died_on_this_machine_is_replaced_at_once(client: Callable[..., Tenuto], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_holder_that_died_on_this_machine_is_replaced_at_once(
+    client: Callable[..., Tenuto], monkeypatch: pytest.MonkeyPatch
+) -> None:
     lease = client("one").lease("x", ttl=600)
     owner = lease._owner()
     child = os.fork()
@@ -176,7 +180,9 @@ def test_a_holder_that_died_on_this_machine_is_replaced_at_once(client: Callable
         assert new.token == 2
 
 
-def test_a_holder_on_another_machine_is_waited_for(client: Callable[..., Tenuto], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_holder_on_another_machine_is_waited_for(
+    client: Callable[..., Tenuto], monkeypatch: pytest.MonkeyPatch
+) -> None:
     lease = client("one").lease("x", ttl=600)
     owner = {**lease._owner(), "host": "elsewhere", "pid": 2**22 + 1}
     monkeypatch.setattr(leases.Lease, "_owner", lambda self: owner)

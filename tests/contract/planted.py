@@ -160,5 +160,3 @@ class TestPlanted(BackendContract):
 
     def connect(self, place: Path, clock: HeldClock) -> Backend:
         return _places.setdefault(place, _planted(clock=clock))
-
-

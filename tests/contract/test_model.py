@@ -17,14 +17,18 @@ from tenuto.kernel.contract import Append, Backend, Check, CheckEnd, Delete, Put
 from tenuto.kernel.transact import new_request
 from tenuto.testing import HeldClock
 
-NAMES = [keys.pack("t", "s", name) for name in ("a", "a\x00", "ab", "b", "é")] + [keys.pack("t", "s2", n) for n in (-1, 0, 300)]
+NAMES = [keys.pack("t", "s", name) for name in ("a", "a\x00", "ab", "b", "é")] + [
+    keys.pack("t", "s2", n) for n in (-1, 0, 300)
+]
 STREAMS = [keys.pack("t", "log", n) for n in range(2)]
 some_key = st.sampled_from(NAMES)
 some_stream = st.sampled_from(STREAMS)
 some_value = st.binary(max_size=40) | st.binary(min_size=5000, max_size=5001)
 some_ttl = st.none() | st.floats(min_value=0.5, max_value=100)
 a_write = (
-    st.builds(Put, some_key, some_value, some_ttl) | st.builds(Delete, some_key) | st.builds(Append, some_stream, some_value)
+    st.builds(Put, some_key, some_value, some_ttl)
+    | st.builds(Delete, some_key)
+    | st.builds(Append, some_stream, some_value)
 )
 
 
@@ -128,7 +132,9 @@ class Model(RuleBasedStateMachine):
         assert {r.key: r.value for r in found if r} == expected
         assert all(r.version == self.versions[r.key] for r in found if r)
         assert [(r.key, r.value) for r in self.store.scan(keys.pack("t"))] == sorted(expected.items())
-        assert [r.key for r in self.other.scan(keys.pack("t"), reverse=True, limit=3)] == sorted(expected, reverse=True)[:3]
+        assert [r.key for r in self.other.scan(keys.pack("t"), reverse=True, limit=3)] == sorted(
+            expected, reverse=True
+        )[:3]
 
     @invariant()
     def same_entries(self) -> None:

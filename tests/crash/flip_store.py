@@ -69,7 +69,7 @@ def expected(agent, requests, clock):
         told = {change.key for change in agent.state.watch(scope, after=0, timeout="1ms")}
         absent += [(scope, key) for key in sorted(told - items.keys())]
         absent += [(scope, key) for key in PROBES if key and key not in items]
-    assert all(len(part) > 20 for part in (*values.values(), *journals.values(), absent))
+    assert all(len(part) > 10 for part in (*values.values(), *journals.values(), absent))
     return Expected(values, absent, journals, requests, 6, clock.time())
 
 

@@ -1,5 +1,6 @@
 """Values come back equal and of the same type, or the error says where the trouble is."""
 
+import contextlib
 import dataclasses
 import enum
 import math
@@ -18,7 +19,9 @@ from tenuto.errors import Damaged, InvalidInput, NotStorable, UnknownType
 from tenuto.kernel import codec
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-zones = st.sampled_from([None, UTC, timezone(timedelta(hours=-5, minutes=-30)), ZoneInfo("Europe/Paris"), ZoneInfo("UTC")])
+zones = st.sampled_from(
+    [None, UTC, timezone(timedelta(hours=-5, minutes=-30)), ZoneInfo("Europe/Paris"), ZoneInfo("UTC")]
+)
 plain = (
     st.none()
     | st.booleans()
@@ -57,7 +60,7 @@ def shape(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return kind, [shape(v) for v in value]
     if isinstance(value, set | frozenset):
-        return kind, sorted((repr(shape(v)) for v in value))
+        return kind, sorted(repr(shape(v)) for v in value)
     if isinstance(value, datetime | time):
         return kind, value.isoformat(), value.fold, repr(value.tzinfo)
     return kind, repr(value)
@@ -73,25 +76,21 @@ def test_every_value_comes_back_equal_and_of_the_same_type(value: Any) -> None:
 
 @given(st.sets(hashable, max_size=6))
 def test_equal_sets_have_equal_bytes(value: set[Any]) -> None:
-    assert codec.encode(value) == codec.encode(set(sorted(value, key=repr)))
+    assert codec.encode(value) == codec.encode({*sorted(value, key=repr)})
 
 
 @given(st.binary(max_size=60))
 def test_random_bytes_are_decoded_or_refused_and_run_nothing(data: bytes) -> None:
-    try:
+    with contextlib.suppress(Damaged, UnknownType):
         codec.decode(b"\x01" + data)
-    except (Damaged, UnknownType):
-        pass
 
 
 @given(values, st.data())
-def test_a_cut_value_is_refused(value: Any, data: Any) -> None:
+def test_a_cut_value_is_decoded_or_refused_and_never_crashes(value: Any, data: Any) -> None:
     whole = codec.encode(value)
     cut = data.draw(st.integers(0, len(whole) - 1))
-    try:
-        assert codec.decode(whole[:cut]) is not None or cut
-    except (Damaged, UnknownType):
-        pass
+    with contextlib.suppress(Damaged, UnknownType):
+        codec.decode(whole[:cut])
 
 
 class Opaque:
@@ -161,7 +160,9 @@ def test_endless_nesting_is_refused_and_reasonable_nesting_is_not(wrap: Any) -> 
         codec.encode(deep(5000, wrap))
 
 
-@pytest.mark.parametrize("data", [b"", b"\x00\xc0", b"\x02\xc0", b"\x01", b"\x01\xc1", b"\x01\xdd\xff\xff\xff\xff", b"\x01\xd4\x63x"])
+@pytest.mark.parametrize(
+    "data", [b"", b"\x00\xc0", b"\x02\xc0", b"\x01", b"\x01\xc1", b"\x01\xdd\xff\xff\xff\xff", b"\x01\xd4\x63x"]
+)
 def test_a_malformed_record_is_refused(data: bytes) -> None:
     with pytest.raises(Damaged):
         codec.decode(data)

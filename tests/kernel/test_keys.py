@@ -64,10 +64,12 @@ def test_bytes_that_are_no_key_are_refused(bad: bytes) -> None:
 
 @pytest.mark.parametrize("bad", ["", "a\x00b", "x" * 513, "x" * 10_000_000, 5, None, b"bytes", "\ud800"])
 def test_a_name_that_cannot_be_used_is_refused_with_a_sentence(bad: object) -> None:
-    with pytest.raises(InvalidInput, match="A (scope|name)"):
+    with pytest.raises(InvalidInput, match=r"A (scope|name)"):
         keys.name(bad, "scope")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("good", ["a/b", "..", "../../etc/passwd", "*", "[a-z]?", "'; DROP TABLE x; --", "%_", "é😀", " ", "\n"])
+@pytest.mark.parametrize(
+    "good", ["a/b", "..", "../../etc/passwd", "*", "[a-z]?", "'; DROP TABLE x; --", "%_", "é😀", " ", "\n"]
+)
 def test_a_name_may_contain_what_means_something_elsewhere(good: str) -> None:
     assert keys.name(good, "scope") == good

@@ -15,13 +15,26 @@ from tenuto.testing import HeldClock
 
 @pytest.mark.parametrize(
     ("written", "seconds"),
-    [(5, 5), (0.5, 0.5), (timedelta(minutes=2), 120), ("90s", 90), ("24h", 86400), ("1h 30m", 5400), ("1h30min", 5400), ("250ms", 0.25), ("2d", 172800), ("1.5 w", 907200)],
+    [
+        (5, 5),
+        (0.5, 0.5),
+        (timedelta(minutes=2), 120),
+        ("90s", 90),
+        ("24h", 86400),
+        ("1h 30m", 5400),
+        ("1h30min", 5400),
+        ("250ms", 0.25),
+        ("2d", 172800),
+        ("1.5 w", 907200),
+    ],
 )
 def test_a_duration_is_seconds_a_timedelta_or_words(written: durations.Duration, seconds: float) -> None:
     assert durations.seconds(written) == seconds
 
 
-@pytest.mark.parametrize("bad", [-1, float("nan"), float("inf"), "", "soon", "5", "h", "1h soon", "-5s", None, True, timedelta(-1), [5]])
+@pytest.mark.parametrize(
+    "bad", [-1, float("nan"), float("inf"), "", "soon", "5", "h", "1h soon", "-5s", None, True, timedelta(-1), [5]]
+)
 def test_a_duration_that_is_none_is_refused(bad: object) -> None:
     with pytest.raises(InvalidInput):
         durations.seconds(bad)  # type: ignore[arg-type]

@@ -277,6 +277,7 @@ class Writer:
         run = self._run
         oldest = int(max(0, now - REQUEST_LIFE - 60) * 1000).to_bytes(6, "big")
         run("DELETE FROM requests WHERE id IN (SELECT id FROM requests WHERE id < ? LIMIT ?)", (oldest, _SWEEP_ROWS))
+        changed = self.connection.changes() > 0
         due: list[Any] = run("SELECT key FROM records WHERE expires <= ? LIMIT ?", (now, _SWEEP_ROWS)).fetchall()
         self._heads.clear()
         for (key,) in due:
@@ -294,7 +295,7 @@ class Writer:
             )
             run("DELETE FROM records WHERE id = ?", (row.id,))
             self._heads.pop(key, None)
-        return True
+        return changed or bool(due)
 
 
 def count(connection: apsw.Connection) -> Counter:

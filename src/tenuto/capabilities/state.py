@@ -122,6 +122,7 @@ class State:
             old = default if record is None else codec.decode(codec.decode(record.value)[2])
             value = fn(old)
             if hasattr(value, "__await__"):
+                getattr(value, "close", lambda: None)()
                 raise TypeError("update takes a function that returns the new value, not a coroutine.")
             encoded = codec.encode(value)
             check = [Check(where, record.version if record else 0)]

@@ -241,7 +241,7 @@ def _zone_name(zone: Any) -> str | None:
 # -- raising up: what the decoder asks about extension types --------------------------------------
 
 
-def _raise_up(code: int, data: bytes) -> Any:  # noqa: C901, PLR0911 - one branch a type
+def _raise_up(code: int, data: bytes) -> Any:  # noqa: C901, PLR0911, PLR0912 - one branch a type
     if code == _TUPLE:
         return tuple(_unpack(data))
     if code == _SET:

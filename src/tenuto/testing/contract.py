@@ -14,8 +14,10 @@ time from `clock`, which the tests move by hours. See docs/writing-a-backend.md.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,7 @@ from tenuto.kernel.contract import (
     CheckEnd,
     Delete,
     Put,
+    Write,
 )
 from tenuto.kernel.transact import new_request
 from tenuto.testing.clock import HeldClock
@@ -231,7 +234,13 @@ class BackendContract:
 
     def test_a_scan_stays_below_its_prefix(self, store: Backend) -> None:
         inside = [key("p"), key("p", "a"), key("p", "b", "c")]
-        outside = [key("o"), key("pa"), key("q"), keys.pack("tenant", "scope2", "p"), keys.pack("tenant2", "scope", "p")]
+        outside = [
+            key("o"),
+            key("pa"),
+            key("q"),
+            keys.pack("tenant", "scope2", "p"),
+            keys.pack("tenant2", "scope", "p"),
+        ]
         store.commit([], [Put(name, b"v") for name in inside + outside])
         assert [r.key for r in store.scan(key("p"))] == inside
         assert len(store.scan(keys.pack("tenant"))) == len(inside) + len(outside) - 1
@@ -345,7 +354,7 @@ class BackendContract:
 
     def test_a_request_is_applied_once(self, store: Backend) -> None:
         request = new_request(store.now())
-        writes = [Put(A, b"1"), Append(LOG, b"e")]
+        writes: list[Write] = [Put(A, b"1"), Append(LOG, b"e")]
         first = store.commit([], writes, request=request)
         again = store.commit([], writes, request=request)
         assert not first.repeated
@@ -377,7 +386,7 @@ class BackendContract:
             ([Check(A, 1)], [Put(A, b"1")]),
         ):
             with pytest.raises(RequestReused):
-                store.commit(checks, writes, request=request)  # type: ignore[arg-type]
+                store.commit(checks, writes, request=request)
         record, other = store.read([A, B])
         assert record is not None
         assert (record.version, other) == (1, None)
@@ -398,10 +407,8 @@ class BackendContract:
             store.commit([], [Put(C, b"%d" % n)])
         with pytest.raises(RequestExpired):
             store.commit([], [Put(B, b"1")], request=unused)
-        try:
+        with contextlib.suppress(RequestExpired):
             assert store.commit([], [Put(A, b"1")], request=used).repeated
-        except RequestExpired:
-            pass
         record, other = store.read([A, B])
         assert record is not None
         assert (record.version, other) == (1, None)
@@ -515,7 +522,7 @@ class BackendContract:
         assert sorted(n for numbers in given for n in numbers) == list(range(1, 81))
         found = clients[0].entries(LOG, limit=100)
         assert [e.number for e in found] == list(range(1, 81))
-        assert all(b.previous == a.digest for a, b in zip(found, found[1:], strict=False))
+        assert all(b.previous == a.digest for a, b in pairwise(found))
 
     def test_nobody_sees_half_a_commit(self, client: Callable[[], Backend]) -> None:
         writer, reader = client(), client()
@@ -581,7 +588,7 @@ class BackendContract:
 
         again = client()
         assert (again.read([A, B, C]), again.scan(key()), again.entries(LOG)) == before
-        writes = [Put(A, b"1"), Put(B, b"2", 60.0), Put(C, b"3"), Append(LOG, b"e")]
+        writes: list[Write] = [Put(A, b"1"), Put(B, b"2", 60.0), Put(C, b"3"), Append(LOG, b"e")]
         assert again.commit([], writes, request=request).repeated
         assert again.commit([Check(C, 0)], [Put(C, b"4"), Append(LOG, b"f")]).versions == (3, 2)
         clock.advance(61)

@@ -1,0 +1,274 @@
+"""The async face: the same names, nothing abandoned, nothing waiting in a thread."""
+
+import asyncio
+import inspect
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import tenuto
+from tenuto import AsyncTenuto, LeaseHeld, StaleLease, StateConflict, Tenuto, aio
+from tenuto._offload import awaitable
+from tenuto.backends.volatile import VolatileBackend
+from tenuto.capabilities.leases import Lease
+from tenuto.capabilities.state import ScopeView, State, Transaction
+from tenuto.capabilities.store import Store
+from tenuto.kernel.contract import Backend
+from tenuto.testing import Faults, HeldClock
+
+PAIRS = [
+    (Tenuto, AsyncTenuto),
+    (State, aio.AsyncState),
+    (ScopeView, aio.AsyncScopeView),
+    (Transaction, aio.AsyncTransaction),
+    (Lease, aio.AsyncLease),
+    (Store, aio.AsyncStore),
+    (Backend, aio.AsyncKernel),
+]
+NOT_MIRRORED = {
+    "clock",  # how the blocking face waits
+    "watching",  # what both faces drive
+    "state",  # of a view: the blocking object behind it
+    "interval",  # what the background asks
+}
+
+
+@pytest.mark.parametrize(("sync", "mirror"), PAIRS, ids=lambda cls: cls.__name__)
+def test_every_public_name_has_its_mirror(sync: type, mirror: type, tmp_path: Path) -> None:
+    names = {name for name in vars(sync) if not name.startswith("_")} - NOT_MIRRORED
+    if mirror is AsyncTenuto:
+        both = Tenuto("a", "volatile:"), AsyncTenuto("a", "volatile:")
+        names |= {name for name in vars(both[0]) if not name.startswith("_")}
+        there = set(dir(both[1]))
+    else:
+        source = inspect.getsource(mirror)
+        there = set(dir(mirror)) | set(re.findall(r"self\.(\w+) = ", source))
+    assert names - there == set()
+
+
+@pytest.mark.parametrize(("sync", "mirror"), PAIRS[1:], ids=lambda cls: cls.__name__)
+def test_every_mirror_is_of_the_method_of_its_name(sync: type, mirror: type) -> None:
+    for name, value in vars(mirror).items():
+        if isinstance(value, awaitable):
+            assert value.__name__ == name.lstrip("_")
+            assert value.__doc__
+
+
+def test_the_two_constructors_take_the_same_arguments() -> None:
+    assert inspect.signature(Tenuto) == inspect.signature(AsyncTenuto)
+
+
+def test_async_code_stands_in_the_two_files_for_it_alone() -> None:
+    root = Path(tenuto.__file__).parent
+    found = {
+        str(path.relative_to(root))
+        for path in root.rglob("*.py")
+        if re.search(r"^\s*async def", path.read_text(), re.MULTILINE)
+    }
+    assert found == {"aio.py", "_offload.py"}
+
+
+@pytest.fixture(params=["volatile", "sqlite"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return "volatile:" if request.param == "volatile" else str(tmp_path / "a.db")
+
+
+def test_everything_works_awaited(url: str) -> None:
+    async def main() -> None:
+        async with AsyncTenuto("researcher", url) as agent:
+            assert await agent.state.set("s", "k", 1) == 1
+            assert await agent.state.get("s", "k") == 1
+            assert await agent.state.update("s", "k", lambda k: k + 1) == 2
+            assert (await agent.state.entry("s", "k")).writer == "researcher"  # type: ignore[union-attr]
+            with pytest.raises(StateConflict):
+                await agent.state.set("s", "k", 1, expect=0)
+            assert await agent.state.delete("s", "k")
+            assert [e.value for e in await agent.state.history("s", "k")] == [None, 2, 1]
+            assert await agent.state.at("s", "k", version=2) == 2
+            async with agent.state.transaction("s") as t:
+                t["a"] = 1
+                t.set("b", 2)
+                assert await t.get("a") == 1
+                del t["b"]
+            view = agent.state["s"]
+            assert await view.items() == {"a": 1}
+            assert await view.keys() == await agent.state.keys("s") == ["a"]
+            async with view.transaction() as t:
+                t["c"] = 1
+            assert await view.last() == await agent.state.last("s") == 5
+            assert [c.key async for c in view.watch(after=3, timeout=0.02)] == ["a", "b", "c"]
+            assert [c.key async for c in agent.state.watch("s", after=4, timeout=0.02)] == ["c"]
+            await agent.user("u-1").set("seat", "aisle")
+            assert await agent.user("u-1").get("seat") == "aisle"
+            async with agent.lease("l") as lease:
+                assert (lease.held, lease.token, lease.lost) == (True, 1, False)
+                await agent.state.set("s", "k", 1, fence=lease)
+                with pytest.raises(LeaseHeld):
+                    await agent.lease("l").acquire()
+                assert await lease.renew()
+                assert "held, token 1" in repr(lease)
+            async with agent.leader("l"):
+                pass
+            async with agent.correlation("req-1"):
+                await agent.state.set("s", "k", 2)
+            with agent.correlation("req-2") as correlation_id:
+                await agent.state.set("s", "j", 2)
+            assert correlation_id == "req-2"
+            assert (await agent.state.entry("s", "k")).correlation_id == "req-1"  # type: ignore[union-attr]
+            assert (await agent.state.entry("s", "j")).correlation_id == "req-2"  # type: ignore[union-attr]
+            other = agent.for_tenant("acme")
+            assert await other.state.keys("s") == []
+            assert (await agent.store.check()).ok
+            assert (await agent.store.stats())["backend"]
+            assert repr(agent) == "<AsyncTenuto 'researcher' of tenant 'default'>"
+
+    asyncio.run(main())
+
+
+class Slow(VolatileBackend):
+    """A store whose commits take as long as the test wants."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def commit(self, checks: Any, writes: Any, *, request: bytes | None = None) -> Any:
+        self.begun.set()
+        assert self.go.wait(10)
+        return super().commit(checks, writes, request=request)
+
+
+async def _begun(store: Slow) -> None:
+    while not store.begun.is_set():
+        await asyncio.sleep(0.001)
+
+
+def test_a_cancelled_caller_resumes_only_when_the_commit_is_over() -> None:
+    async def main() -> None:
+        store = Slow()
+        agent = AsyncTenuto("a", store)
+        task = asyncio.create_task(agent.state.set("s", "k", 1))
+        await _begun(store)
+        task.cancel()
+        await asyncio.sleep(0.02)
+        assert not task.done()
+        task.cancel()
+        store.go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await agent.state.get("s", "k") == 1
+
+    asyncio.run(main())
+
+
+def test_a_timeout_is_raised_when_the_commit_is_over() -> None:
+    async def main() -> None:
+        store = Slow()
+        agent = AsyncTenuto("a", store)
+        asyncio.get_running_loop().call_later(0.05, store.go.set)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await agent.state.set("s", "k", 1)
+        assert store.go.is_set()
+        assert await agent.state.get("s", "k") == 1
+
+    asyncio.run(main())
+
+
+def test_an_anyio_scope_is_left_only_when_the_commit_is_over() -> None:
+    async def main() -> None:
+        store = Slow()
+        agent = AsyncTenuto("a", store)
+        asyncio.get_running_loop().call_later(0.05, store.go.set)
+        with anyio.move_on_after(0.01) as scope:
+            assert await agent.state.set("s", "k", 1) == 1  # the outcome is told
+            assert store.go.is_set()
+            await anyio.sleep(1)  # and the cancellation comes at the next step
+        assert scope.cancelled_caught
+        assert await agent.state.get("s", "k") == 1
+
+    anyio.run(main)
+
+
+def test_the_error_of_a_cancelled_commit_is_kept_as_the_cause() -> None:
+    async def main() -> None:
+        store = Slow()
+        agent = AsyncTenuto("a", store)
+        task = asyncio.create_task(agent.state.set("s", "k", 1, expect=7))
+        await _begun(store)
+        task.cancel()
+        store.go.set()
+        with pytest.raises(asyncio.CancelledError) as cancelled:
+            await task
+        assert isinstance(cancelled.value.__cause__, StateConflict)
+
+    asyncio.run(main())
+
+
+def test_waiting_holds_no_thread(url: str) -> None:
+    async def main() -> None:
+        async with AsyncTenuto("a", url) as agent:
+            holder = await agent.lease("x", ttl=60).acquire()
+            waiting = [asyncio.create_task(agent.lease("x", wait=60).acquire()) for _ in range(50)]
+            watching = [asyncio.create_task(anext(agent.state.watch("s"))) for _ in range(50)]
+            await asyncio.sleep(0.1)
+            # a hundred waiters, thirty-two threads, and everybody else is served
+            async with asyncio.timeout(5):
+                for n in range(20):
+                    await agent.state.set("other", "k", n)
+                await agent.state.set("s", "k", 1)
+                assert {(await task).key for task in watching} == {"k"}
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            await holder.release()
+
+    asyncio.run(main())
+
+
+def test_the_pool_is_the_clients_own() -> None:
+    async def main() -> None:
+        names = set()
+        async with AsyncTenuto(
+            "a", "volatile:", hooks=[lambda call: names.add(threading.current_thread().name)]
+        ) as agent:
+            await asyncio.gather(*(agent.state.set("s", f"k{n}", n) for n in range(20)))
+        assert all(name.startswith("tenuto") for name in names)
+
+    asyncio.run(main())
+
+
+def test_a_lost_reply_and_a_held_clock_work_awaited(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = HeldClock()
+        faults = Faults(VolatileBackend(clock=clock), clock=clock)
+        agent = AsyncTenuto("a", faults, clock=clock)
+        faults.lose_reply()
+        faults.lose_reply()
+        assert await agent.state.update("s", "n", lambda n: n + 1, default=0) == 1
+        assert (await agent.state.entry("s", "n")).version == 1  # type: ignore[union-attr]
+        before = clock.time()
+        await agent.lease("x", ttl=600).acquire()
+        with pytest.raises(LeaseHeld):
+            await agent.lease("x", wait=30).acquire()
+        assert clock.time() - before >= 30
+
+    asyncio.run(main())
+
+
+def test_a_stale_lease_is_refused_awaited() -> None:
+    async def main() -> None:
+        clock = HeldClock()
+        store = VolatileBackend(clock=clock)
+        one, two = AsyncTenuto("one", store, clock=clock), AsyncTenuto("two", store, clock=clock)
+        old = await one.lease("x", ttl=10).acquire()
+        clock.advance(11)
+        await two.lease("x").acquire()
+        with pytest.raises(StaleLease):
+            await one.state.set("s", "k", 1, fence=old)
+
+    asyncio.run(main())
