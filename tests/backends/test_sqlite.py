@@ -341,6 +341,7 @@ def test_another_programs_lock_is_waited_for_and_then_named(path: Path) -> None:
     backend = SqliteBackend(path, timeout=0.2)
     backend.commit([], [Put(A, b"1")])
     other = apsw.Connection(str(path))
+    other.set_busy_timeout(5_000)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StorageUnavailable, match="Another program") as error:
         backend.commit([], [Put(A, b"2")])
@@ -372,6 +373,7 @@ def test_readers_do_not_wait_for_a_writer(path: Path) -> None:
     holder = LockFile(path.with_name("store.db-lock"))
     holder.acquire(1)
     other = apsw.Connection(str(path))
+    other.set_busy_timeout(5_000)
     other.execute("BEGIN IMMEDIATE")
     assert backend.read([A])[0] is not None
     assert len(backend.scan(keys.pack("t"))) == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PLANTED = Path(__file__).with_name("planted.py")
-BUGS = [name for name in re.findall(r"^class (\w+)\(VolatileBackend\)", PLANTED.read_text(), re.MULTILINE)]
+BUGS = list(re.findall(r"^class (\w+)\(VolatileBackend\)", PLANTED.read_text(), re.MULTILINE))
 
 
 @pytest.mark.slow

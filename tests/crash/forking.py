@@ -1,0 +1,132 @@
+"""Scenes with a fork in them, each run by a test of `test_fork.py` in a process of its own.
+
+    forking.py SCENE STORE
+"""
+
+import fcntl
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from tenuto import Tenuto
+from tenuto.backends._sqlite_writes import Writer
+
+
+def forked(work):
+    """Run `work` in a forked child that leaves without the interpreter's farewell; return its pid."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+        except BaseException as error:
+            print(f"child: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            os._exit(1)
+        os._exit(0)
+    return pid
+
+
+def write_many(agent, who, count):
+    for number in range(count):
+        agent.state.set("s", f"{who}{number:03}", number)
+        assert agent.state.get("s", f"{who}{number:03}") == number
+
+
+def both_go_on(store):
+    agent = Tenuto("parent", store)
+    write_many(agent, "before", 5)
+    pid = forked(lambda: write_many(agent, "child", 100))
+    write_many(agent, "parent", 100)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert agent.store.check().ok
+    agent.close()
+
+
+def parent_closes_first(store):
+    agent = Tenuto("parent", store)
+    write_many(agent, "before", 5)
+    closed, close = os.pipe()
+
+    def child():
+        write_many(agent, "early", 5)
+        os.read(closed, 1)
+        write_many(agent, "late", 5)
+
+    pid = forked(child)
+    while agent.state.get("s", "early004") is None:
+        time.sleep(0.002)
+    agent.close()
+    os.write(close, b"x")
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def child_leaves_like_a_program(store):
+    agent = Tenuto("parent", store)
+    write_many(agent, "before", 5)
+    pid = os.fork()
+    if pid == 0:
+        write_many(agent, "child", 5)
+        sys.exit(0)  # the interpreter's farewell lets go of everything, the inherited connections too
+    os.waitpid(pid, 0)
+    write_many(agent, "parent", 5)
+    assert agent.store.check().ok
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def while_a_thread_commits(store):
+    agent = Tenuto("parent", f"sqlite:///{store}?timeout=5")
+    write_many(agent, "before", 1)
+    done = threading.Event()
+    failed = []
+
+    def commit():
+        number = 0
+        while not done.is_set():
+            try:
+                agent.state.set("loop", "n", number)
+            except Exception as error:
+                failed.append(error)
+            number += 1
+
+    thread = threading.Thread(target=commit)
+    thread.start()
+    slowest, bad = 0.0, 0
+    for number in range(40):
+        began = time.monotonic()
+        pid = forked(lambda: write_many(agent, f"child{number:02}.", 2))  # noqa: B023
+        bad += os.waitpid(pid, 0)[1] != 0
+        slowest = max(slowest, time.monotonic() - began)
+        if bad:
+            break
+    done.set()
+    thread.join()
+    print(f"fork under load: {number + 1} forks, {bad} children and {len(failed)} commits failed, slowest {slowest:.2f} s")
+    assert not failed, failed[0]
+    assert not bad
+    assert agent.store.check().ok
+    agent.close()
+
+
+def parent_dies_with_the_lock(store):
+    """The parent is killed while it holds the write lock, taken after waiting for it; a forked child lives on."""
+    agent = Tenuto("parent", store)
+    write_many(agent, "before", 1)
+    lock = Path(store + "-lock").open("rb")
+    fcntl.flock(lock, fcntl.LOCK_EX)  # as another process would
+    perform = Writer.perform
+
+    def fork_and_die(writer, job):
+        perform(writer, job)
+        pid = forked(signal.pause)
+        print(pid, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    Writer.perform = fork_and_die
+    threading.Timer(0.2, fcntl.flock, (lock, fcntl.LOCK_UN)).start()
+    agent.state.set("s", "never", 1)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](sys.argv[2])
