@@ -165,6 +165,13 @@ class LockFile:
         if self._helper is not None:
             self._helper.close()
 
+    def forget(self) -> None:
+        """Let go in a forked child, without unlocking: the lock is the parent's, and must end with it."""
+        self._shared.close()
+        os.close(self._fd)
+        if self._helper is not None:
+            os.close(self._helper.fd)
+
 
 class _Helper:
     """Waits for the lock in a thread of its own, so that the caller can stop waiting."""

@@ -190,10 +190,6 @@ class SqliteBackend:
         self._group.submit(Barrier())  # behind every commit that came before
         while self._readers:
             self._readers.pop().close()
-        if self._writer is not None:
-            self._writer.connection.close()
-        if self._lock is not None:
-            self._lock.close()
         if self._upkeep is not None:
             self._upkeep.set()
 
@@ -314,14 +310,23 @@ class SqliteBackend:
     # -- writing -----------------------------------------------------------------------------
 
     def _run(self, batch: list[Any]) -> None:
-        for job in batch:
-            job.done = type(job) is Barrier
-        batch = [job for job in batch if not job.done]
-        if not batch:
-            return
+        barriers = [job for job in batch if type(job) is Barrier]
+        if len(barriers) < len(batch):
+            self._run_commits([job for job in batch if type(job) is not Barrier])
+        if barriers:
+            # Closing, in the leader's turn: nobody is writing, and whoever comes later finds nothing to write to.
+            for barrier in barriers:
+                barrier.done = True
+            if self._writer is not None:
+                self._writer.connection.close()
+            if self._lock is not None:
+                self._lock.close()
+            self._writer = self._lock = None
+
+    def _run_commits(self, batch: list[Any]) -> None:
         lock = self._lock
-        if lock is None:  # an open that failed after the job had been queued
-            _fail(batch, Closed(f"The store {self.path.name} is not open."))
+        if lock is None:
+            _fail(batch, Closed(f"The store {self.path.name} was closed; open a new client."))
             return
         try:
             lock.acquire(self._timeout)
@@ -463,8 +468,7 @@ class SqliteBackend:
         # Closing a connection here would run SQLite's shutdown on the parent's file: they are kept, unused.
         _inherited.append((self._writer, list(self._readers)))
         if self._lock is not None:
-            with contextlib.suppress(OSError):
-                self._lock.close()
+            self._lock.forget()
         self._start_afresh()
 
 
