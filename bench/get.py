@@ -29,10 +29,12 @@ def run(*, quick: bool) -> Table:
         rows,
         [
             "`state.get` checks the row's sum and the value's digest, and decodes; the raw read returns bytes as they are.",
-            f"100 agents: {CLIENTS} clients of {THREADS} threads each in one process on one file, 90% get and 10% set at "
-            "FULL. Paced: each thinks 50 ms between calls, 2,000 calls a second together. Saturated: none thinks; then a "
-            "call takes 100 / throughput on average whoever serves it, so its p95 tells the machine's limit, not the wait "
-            "that agents see.",
+            (
+                f"100 agents: {CLIENTS} clients of {THREADS} threads each in one process on one file, 90% get and 10% set at "
+                "FULL. Paced: each thinks 50 ms between calls, 2,000 calls a second together. Saturated: none thinks; then a "
+                "call takes 100 / throughput on average whoever serves it, so its p95 tells the machine's limit, not the wait "
+                "that agents see."
+            ),
         ],
     )
 

@@ -42,6 +42,7 @@ class Row:
     p99: float | None = None
     worst: float | None = None
     rate: float | None = None
+    shares: str | None = None
     ratio: str | None = None
     target: str | None = None
     met: bool | None = None
@@ -91,6 +92,7 @@ def show(table: Table) -> None:
             "p99": _duration(row.p99),
             "worst": _duration(row.worst),
             "per second": "" if row.rate is None else f"{row.rate:,.0f}",
+            "shares": row.shares or "",
             "ratio": row.ratio or "",
             "target": row.target or "",
             "met": {None: "", True: "yes", False: "NO"}[row.met],
@@ -189,7 +191,7 @@ def take_turns(
 
 @dataclass
 class Crowd:
-    """What many callers at once saw: each one's calls, in seconds, and what went wrong."""
+    """What many callers at once saw in so many seconds: each one's calls, and what went wrong."""
 
     callers: list[list[float]]
     seconds: float
@@ -201,7 +203,8 @@ class Crowd:
 
     @property
     def rate(self) -> float:
-        return len(self.calls) / self.seconds
+        # The last call of each ends after the time is up; it counts as a wait, not as work done in time.
+        return sum(max(0, len(caller) - 1) for caller in self.callers) / self.seconds
 
     @property
     def shares(self) -> tuple[float, float]:
@@ -214,15 +217,18 @@ class Crowd:
 def crowd_row(what: str, crowds: Sequence[Crowd]) -> Row:
     """Tell several rounds of the same crowd as one line: the median rate, the worst wait of all."""
     calls = [took for crowd in crowds for took in crowd.calls]
+    least, most = min(crowd.shares[0] for crowd in crowds), max(crowd.shares[1] for crowd in crowds)
     return Row(
         what,
         quantile(calls, 0.5),
         p99=quantile(calls, 0.99),
         worst=max(calls),
         rate=statistics.median(crowd.rate for crowd in crowds),
+        shares=f"{least:.2f}-{most:.2f}",
         detail={
             "rates": [crowd.rate for crowd in crowds],
             "worst waits": [max(crowd.calls) for crowd in crowds],
+            "shares": [crowd.shares for crowd in crowds],
             "errors": [error for crowd in crowds for error in crowd.errors],
         },
     )
@@ -267,13 +273,11 @@ def in_threads(makers: Sequence[Callable[[], Callable[[int], Any]]], seconds: fl
     for thread in threads:
         thread.start()
     ready.wait()
-    began = time.perf_counter()
-    until = began + seconds
+    until = time.perf_counter() + seconds
     ready.wait()
     for thread in threads:
         thread.join()
-    took = time.perf_counter() - began
-    return Crowd([took for took, _ in outcomes], took, [error for _, errors in outcomes for error in errors])
+    return Crowd([took for took, _ in outcomes], seconds, [error for _, errors in outcomes for error in errors])
 
 
 # -- where ---------------------------------------------------------------------------------------

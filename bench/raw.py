@@ -80,14 +80,15 @@ class SamePages:
         )
         for number in range(keys):
             self.connection.execute("INSERT INTO records (key, value) VALUES (?, '')", (b"key%d" % number,))
-        self._keys = keys
+        self._keys, self._request = keys, 0
 
     def write(self, number: int, value: bytes) -> None:
         run = self.connection.execute
         run("BEGIN IMMEDIATE")
         run("UPDATE records SET sums = ?, value = ? WHERE id = ?", (_SUMS, value, number % self._keys + 1))
         run("INSERT INTO entries (sums, value) VALUES (?, ?)", (_SUMS, value))
-        run("INSERT INTO requests VALUES (?, ?, ?)", (number.to_bytes(16, "big"), _SUM, _SUM))
+        self._request += 1
+        run("INSERT INTO requests VALUES (?, ?, ?)", (self._request.to_bytes(16, "big"), _SUM, _SUM))
         run("INSERT OR REPLACE INTO requests VALUES (?, ?, ?)", (_LAST, _SUM, _SUM))
         run("COMMIT")
 

@@ -25,10 +25,15 @@ def run(*, quick: bool) -> Table:
         "Threads: 1 KB commits to one file at FULL",
         rows,
         [
-            "The ratio of a crowd is throughput to that of raw connections, one for each thread, each with BEGIN "
-            "IMMEDIATE and a busy timeout of 30 s. A wait is one whole call.",
-            "One thread: the ratio is p50 to the raw insert. `raw, same pages` writes the rows and pages that `state.set` "
-            "writes and nothing else; not slower than its own connection means 1.0x of that.",
+            (
+                "The ratio of a crowd is throughput to that of raw connections, one for each thread, each with BEGIN "
+                "IMMEDIATE and a busy timeout of 30 s. A wait is one whole call. Shares: the part of the thread that got "
+                "least, and of the one that got most, 1.00 being an even share."
+            ),
+            (
+                "One thread: the ratio is p50 to the raw insert. `raw, same pages` writes the rows and pages that `state.set` "
+                "writes and nothing else; not slower than its own connection means 1.0x of that."
+            ),
         ],
     )
 

@@ -35,6 +35,25 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
 
 
+class Held:
+    """The lock of a store, held as another process would hold it."""
+
+    def __init__(self, path: Path) -> None:
+        self._lock, self._go, holds = LockFile(path), threading.Event(), threading.Event()
+
+        def hold() -> None:
+            holds.set()
+            assert self._go.wait(10)
+
+        self._thread = threading.Thread(target=self._lock.run, args=(hold, 10))
+        self._thread.start()
+        assert holds.wait(10)
+
+    def release(self) -> None:
+        self._go.set()
+        self._thread.join()
+
+
 # -- settings ------------------------------------------------------------------------------------
 
 
@@ -355,8 +374,7 @@ def test_another_programs_lock_is_waited_for_and_then_named(path: Path) -> None:
 def test_a_process_that_holds_the_lock_is_waited_for_with_a_deadline(path: Path) -> None:
     backend = SqliteBackend(path, timeout=0.2)
     backend.commit([], [Put(A, b"1")])
-    holder = LockFile(path.with_name("store.db-lock"))
-    holder.acquire(1)
+    holder = Held(path.with_name("store.db-lock"))
     for _ in range(2):
         with pytest.raises(StorageUnavailable, match="held the write lock"):
             backend.commit([], [Put(A, b"2")])
@@ -370,8 +388,7 @@ def test_a_process_that_holds_the_lock_is_waited_for_with_a_deadline(path: Path)
 def test_readers_do_not_wait_for_a_writer(path: Path) -> None:
     backend = SqliteBackend(path)
     backend.commit([], [Put(A, b"1"), Append(LOG, b"e")])
-    holder = LockFile(path.with_name("store.db-lock"))
-    holder.acquire(1)
+    holder = Held(path.with_name("store.db-lock"))
     other = apsw.Connection(str(path))
     other.set_busy_timeout(5_000)
     other.execute("BEGIN IMMEDIATE")
@@ -473,8 +490,7 @@ def test_a_batch_that_dies_leaves_nobody_waiting() -> None:
 def test_one_conflict_in_a_batch_fails_nobody_else(path: Path) -> None:
     backend = SqliteBackend(path)
     backend.commit([], [Put(A, b"0")])
-    holder = LockFile(path.with_name("store.db-lock"))
-    holder.acquire(1)
+    holder = Held(path.with_name("store.db-lock"))
     results: list[Any] = []
 
     def commit(n: int) -> None:

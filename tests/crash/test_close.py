@@ -83,7 +83,7 @@ def test_upkeep_that_comes_after_the_close_touches_no_other_store(path):
     agent.close()
     other = LockFile(path.with_name("other.db-lock"))
     assert other._fd == fd
-    other.acquire(5)
+    fcntl.flock(other._fd, fcntl.LOCK_EX)
     # when the upkeep thread, which had just found the client open, comes to its work
     with pytest.raises(Closed):
         backend.upkeep()
@@ -91,5 +91,4 @@ def test_upkeep_that_comes_after_the_close_touches_no_other_store(path):
     with path.with_name("other.db-lock").open("rb") as third:
         with pytest.raises(BlockingIOError):
             fcntl.flock(third, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    other.release()
     other.close()

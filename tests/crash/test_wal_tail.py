@@ -119,10 +119,8 @@ def test_refusing_a_damaged_log_leaves_every_byte_where_it_was(path, young):
 def mark_ahead(path, by, **changes):
     """Let the mark say that more commits were made than the file holds."""
     lock = LockFile(beside(path, "-lock"))
-    lock.acquire(5)
     mark = lock.load()
-    lock.start_over(mark._replace(number=mark.number + by, **changes))
-    lock.release()
+    lock.run(lambda: lock.start_over(mark._replace(number=mark.number + by, **changes)), 5)
     lock.close()
 
 

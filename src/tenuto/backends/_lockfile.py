@@ -21,6 +21,7 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -85,12 +86,11 @@ class Mark(NamedTuple):
 
 
 class LockFile:
-    """One process's hold on the lock and the mark. One thread at a time calls `acquire`."""
+    """One process's hold on the lock and the mark. One thread at a time calls `run`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        self._held = -1
         self._helper: _Helper | None = None
         self._seen: tuple[bytes, Mark | None] = (b"", None)
         if os.fstat(self._fd).st_size < _SIZE:
@@ -99,24 +99,21 @@ class LockFile:
             os.pwrite(self._fd, bytes(_SIZE), 0)
         self._shared = mmap.mmap(self._fd, _SIZE)
 
-    def acquire(self, timeout: float) -> None:
-        """Take the lock, or raise `StorageUnavailable` when others held it all the time."""
+    def run(self, work: Callable[[], None], timeout: float) -> None:
+        """Do `work` with the lock held, or raise `StorageUnavailable` when others held it all the time."""
         if _try_lock(self._fd):
-            self._held = self._fd
+            try:
+                work()
+            finally:
+                _unlock(self._fd)
             return
         if self._helper is None:
             self._helper = _Helper(os.open(self._path, os.O_RDWR))
-        if not self._helper.acquire(timeout):
+        if not self._helper.run(work, timeout):
             raise StorageUnavailable(
                 f"Other processes held the write lock of {self._path.name} for {timeout:g} s. "
                 "Nothing was written; try again, and look for a stopped process that holds it."
             )
-        self._held = self._helper.fd
-
-    def release(self) -> None:
-        """Let the next one in."""
-        fd, self._held = self._held, -1
-        _unlock(fd)
 
     def load(self) -> Mark | None:
         """Return the newest mark whose slot is whole, or None if there is none."""
@@ -174,30 +171,37 @@ class LockFile:
 
 
 class _Helper:
-    """Waits for the lock in a thread of its own, so that the caller can stop waiting."""
+    """Waits for the lock in a thread of its own, so that the caller can stop waiting.
+
+    The work is done in that thread too: the lock is not held while one thread wakes another.
+    """
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self._mutex = threading.Lock()
         self._asked = threading.Semaphore(0)
-        self._granted = threading.Semaphore(0)
+        self._done = threading.Semaphore(0)
         self._pending = False  # the thread is in the kernel's queue
-        self._wanted = False  # somebody still waits for its outcome
+        self._work: Callable[[], None] | None = None  # what somebody still waits for
+        self._error: BaseException | None = None
         self._closed = False
         threading.Thread(target=self._run, name="tenuto-lock", daemon=True).start()
 
-    def acquire(self, timeout: float) -> bool:
+    def run(self, work: Callable[[], None], timeout: float) -> bool:
         with self._mutex:
-            self._wanted = True
+            self._work, self._error = work, None
             if not self._pending:
                 self._pending = True
                 self._asked.release()
-        if self._granted.acquire(timeout=timeout):
-            return True
-        with self._mutex:
-            self._wanted = False
-        # Granted between the time-out and the line above: then it is ours after all.
-        return self._granted.acquire(blocking=False)
+        if not self._done.acquire(timeout=timeout):
+            with self._mutex:
+                if self._work is work:
+                    self._work = None
+                    return False
+            self._done.acquire()  # it began after all: its outcome is what counts
+        if self._error is not None:
+            raise self._error
+        return True
 
     def _run(self) -> None:
         while True:
@@ -208,11 +212,16 @@ class _Helper:
             _lock(self.fd)
             with self._mutex:
                 self._pending = False
-                if self._wanted:
-                    self._wanted = False
-                    self._granted.release()
-                    continue
-            _unlock(self.fd)
+                work, self._work = self._work, None
+            try:
+                if work is not None:
+                    work()
+            except BaseException as error:  # noqa: BLE001 - it is raised where the work was asked for
+                self._error = error
+            finally:
+                _unlock(self.fd)
+            if work is not None:
+                self._done.release()
 
     def close(self) -> None:
         self._closed = True

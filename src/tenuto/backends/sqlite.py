@@ -228,26 +228,28 @@ class SqliteBackend:
             self._ready = True
             return
         lock = LockFile(self.path.with_name(self.path.name + "-lock"))
-        lock.acquire(self._timeout)
-        writer: apsw.Connection | None = None
         try:
-            # The mark first: it is written after a commit, so a store can only be ahead of it.
-            mark = lock.load()
-            fresh = not self.path.exists() or self.path.stat().st_size == 0
-            writer = self._connect(writing=True)
-            prepare(writer, self.path, writable=True)
-            meta: list[Any] = writer.execute("SELECT value FROM meta WHERE name = 'store'").fetchall()
-            store: bytes = meta[0][0]
-            self._compare(lock, mark, store, count(writer), fresh=fresh)
+            lock.run(lambda: self._open_writer(lock), self._timeout)
         except BaseException:
-            if writer is not None:
-                writer.close()
-            lock.release()
             lock.close()
             raise
-        lock.release()
-        self._lock, self._writer, self._store = lock, Writer(writer, self.now), store
+        self._lock = lock
         self._ready = True
+
+    def _open_writer(self, lock: LockFile) -> None:
+        # The mark first: it is written after a commit, so a store can only be ahead of it.
+        mark = lock.load()
+        fresh = not self.path.exists() or self.path.stat().st_size == 0
+        connection = self._connect(writing=True)
+        try:
+            prepare(connection, self.path, writable=True)
+            meta: list[Any] = connection.execute("SELECT value FROM meta WHERE name = 'store'").fetchall()
+            self._store = meta[0][0]
+            self._compare(lock, mark, self._store, count(connection), fresh=fresh)
+        except BaseException:
+            connection.close()
+            raise
+        self._writer = Writer(connection, self.now)
 
     def _compare(self, lock: LockFile, mark: Mark | None, store: bytes, counter: Counter, *, fresh: bool) -> None:
         own = self._mark(store, counter)
@@ -329,24 +331,19 @@ class SqliteBackend:
             _fail(batch, Closed(f"The store {self.path.name} was closed; open a new client."))
             return
         try:
-            lock.acquire(self._timeout)
+            lock.run(lambda: self._transaction(batch, lock), self._timeout)
         except (TenutoError, OSError) as error:
             _fail(batch, translated(error, self.path))
-            return
-        try:
-            if self._wal_tail and self._writer is not None:
-                self._wal_tail = False
-                _checkpoint(self._writer.connection)
-            self._transaction(batch, lock)
-        finally:
-            lock.release()
 
-    def _transaction(self, batch: list[Any], lock: LockFile) -> None:  # noqa: C901 - one transaction, top to bottom
+    def _transaction(self, batch: list[Any], lock: LockFile) -> None:  # noqa: C901, PLR0912 - one transaction, top to bottom
         committing = False
         try:
             writer = self._writer
             if writer is None:
                 writer = self._writer = Writer(self._connect(writing=True), self.now)
+            if self._wal_tail:
+                self._wal_tail = False
+                _checkpoint(writer.connection)
             mark = lock.untouched()
             counter = writer.begin(batch, mark and Counter(mark.number, mark.chain))
             mark = lock.load()

@@ -49,6 +49,7 @@ class State:
         self._context = context
         self._kernel = context.kernel
         self._kind = kind
+        self._kind_part = keys.pack(kind)
 
     @property
     def clock(self) -> Clock:
@@ -80,12 +81,13 @@ class State:
         With `expect` it must be at that version (0: there must be none), else `StateConflict`. With
         `fence` the lease must still be held, else `StaleLease`. With `ttl` it expires.
         """
-        where = self._key(scope, key)
+        stream = self._stream(scope)
+        where = stream + keys.named(key, "key")
         life = ttl_seconds(ttl)
         encoded = codec.encode(value)
         writes: list[Write] = [
             Put(where, self._wrapped(encoded), life),
-            journal.line(self._context, self._stream(scope), [Noted(key, encoded, life)]),
+            journal.line(self._context, stream, [Noted(key, encoded, life)]),
         ]
         done = yield from commit(self._context, _expected(where, expect), writes, fence, f"{scope}/{key}")
         return done.versions[0]
@@ -249,10 +251,10 @@ class State:
     # -- below the surface -----------------------------------------------------------------------
 
     def _key(self, scope: str, key: str) -> bytes:
-        return keys.pack(keys.name(scope, "scope"), self._kind, keys.name(key, "key"))
+        return self._stream(scope) + keys.named(key, "key")
 
     def _stream(self, scope: str) -> bytes:
-        return keys.pack(keys.name(scope, "scope"), self._kind)
+        return keys.named(scope, "scope") + self._kind_part
 
     def _wrapped(self, encoded: bytes) -> bytes:
         return codec.encode([*stamp(self._context), encoded])

@@ -76,7 +76,7 @@ def decode(data: bytes) -> Any:
             f"A stored value has format {seen}, which this version of tenuto does not know. "
             "If a newer version wrote it, upgrade; else restore it from a backup."
         )
-    return _unpack(memoryview(data)[1:])
+    return _unpack(data[1:])
 
 
 def _unpack(body: bytes | memoryview) -> Any:

@@ -93,6 +93,13 @@ def after_prefix(prefix: bytes) -> bytes | None:
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
 
 
+def named(value: str, what: str) -> bytes:
+    """Return a name as the part of a key that it makes, or raise `InvalidInput` that says why it cannot."""
+    if type(value) is str and 0 < len(value) <= 512 and "\x00" not in value:
+        return b"\x02" + _text(value) + b"\x00"
+    return pack(name(value, what))
+
+
 def name(value: str, what: str) -> str:
     """Return `value` if it can name a thing, else raise `InvalidInput` that says why not."""
     if type(value) is not str:

@@ -25,7 +25,7 @@ class Tenant:
         """Read the tenant's records."""
         prefix, cut = self._prefix, len(self._prefix)
         found = self._backend.read([prefix + key for key in keys])
-        return [record and record._replace(key=record.key[cut:]) for record in found]
+        return [record and Record(record[0][cut:], *record[1:]) for record in found]
 
     def scan(
         self, prefix: bytes, *, after: bytes | None = None, limit: int = 100, reverse: bool = False
@@ -34,7 +34,7 @@ class Tenant:
         behind = None if after is None else self._prefix + after
         found = self._backend.scan(self._prefix + prefix, after=behind, limit=limit, reverse=reverse)
         cut = len(self._prefix)
-        return [record._replace(key=record.key[cut:]) for record in found]
+        return [Record(record[0][cut:], *record[1:]) for record in found]
 
     def entries(
         self, stream: bytes, *, after: int | None = None, limit: int = 100, reverse: bool = False

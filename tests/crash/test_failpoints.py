@@ -1,0 +1,144 @@
+"""The process ends at each step of a commit: the store is before it or after it, never between."""
+
+import json
+
+import pytest
+from crash_harness import Child, copy_store, size
+from fault_judge import LEFT, LINES, RIGHT, problems, read_notes
+
+from tenuto import Tenuto
+from tenuto.kernel.contract import Append, Put
+
+STEPS = [
+    *("before run", "before begin", "after begin", "before perform", "after perform"),
+    *("before finish", "after finish", "before committing", "after committing", "before COMMIT", "inside COMMIT"),
+    *("before store", "half store", "after store", "before committed", "after committed", "after run"),
+]
+DONE = STEPS.index("inside COMMIT")
+OPENING = ["before prepare", "after prepare", "before start_over", "after start_over"]
+UPKEEP = ["before _checkpoint", "after _checkpoint", "before sweep", "after sweep"]
+
+
+@pytest.fixture(scope="module")
+def nursery():
+    with Child("worker_faults.py") as child:
+        yield child
+        complaints = child.ends()[1]
+        assert complaints == ""
+
+
+@pytest.fixture
+def die(nursery, path, tmp_path):
+    """Run a writer that dies at a point; return what it noted, or None if it never got there."""
+
+    def run(point, *, at=1, armed="after opening", action="exit", store=path, **order):
+        notes = tmp_path / f"{store.name}.notes"
+        order = {"point": point, "at": at, "armed": armed, "action": action, "commits": 3, **order}
+        nursery.tell(json.dumps({**order, "store": str(store), "notes": str(notes)}))
+        ended = int(nursery.says())
+        assert ended in (0, 42), (ended, nursery.process.poll())
+        return read_notes(notes) if ended == 42 else None
+
+    return run
+
+
+@pytest.mark.parametrize("at", [1, 3])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_commit_that_ends_at_any_step_happened_or_did_not(die, path, step, at):
+    # given a store, when its writer dies at a step of a commit
+    notes = die(step, at=at, before=2)
+    assert notes is not None
+    # then that commit is there if SQLite had made it, and otherwise not, and everything else stands
+    with Tenuto("judge", path) as agent:
+        there = len(agent.kernel.entries(LINES)) == len(notes.intended)
+    assert there == (STEPS.index(step) >= DONE)
+    assert problems(path, notes) == []
+
+
+def warmed(path):
+    """A client in this process that has the newest rows in its memory and stored the newest mark."""
+    peer = Tenuto("peer", path)
+    for value in (b"peer0", b"peer1"):
+        peer.kernel.commit([], [Put(LEFT, value), Put(RIGHT, value), Append(LINES, value)])
+    return peer
+
+
+def versions_after(peer):
+    return peer.kernel.commit([], [Put(LEFT, b"peer2"), Put(RIGHT, b"peer2"), Append(LINES, b"peer2")]).versions
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_another_process_that_was_open_all_the_time_goes_on_correctly(die, path, step):
+    # given another process with the newest rows in its memory
+    peer = warmed(path)
+    peer._backend._sweep_due = float("inf")
+    # when a writer dies at a step of its first commit
+    notes = die(step)
+    # then the other goes on from what was committed, not from what it remembers
+    happened = STEPS.index(step) >= DONE
+    assert versions_after(peer) == (3 + happened,) * 3
+    peer.close()
+    assert problems(path, notes, others=("peer0", "peer1", "peer2")) == []
+
+
+def test_a_writer_that_leaves_no_note_of_its_commit_is_found_out(die, path):
+    # given the planted bug: nothing is noted in the lock file before COMMIT
+    peer = warmed(path)
+    # when such a writer dies between COMMIT and the mark, then the other process does not see its commit
+    die("before store", **{"no note": True})
+    try:
+        versions = versions_after(peer)
+    except Exception as error:
+        versions = repr(error)
+    finally:
+        peer.close()
+    print(f"planted bug: the next commit gave {versions} instead of (4, 4, 4)")
+    assert versions != (4, 4, 4)
+
+
+@pytest.mark.parametrize("step", OPENING)
+def test_a_store_whose_making_ended_at_any_step_can_be_opened(die, path, step):
+    notes = die(step, armed="before opening")
+    assert notes is not None
+    assert problems(path, notes) == []
+
+
+@pytest.mark.parametrize("step", UPKEEP)
+def test_upkeep_that_ends_at_any_step_loses_nothing(die, path, step):
+    notes = die(step, checkpoint=True)
+    assert notes is not None
+    assert len(notes.acknowledged) == len(notes.intended)
+    assert problems(path, notes) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(size(180, 1_800))
+@pytest.mark.parametrize(
+    ("point", "action", "armed"),
+    [
+        ("write", "exit", "before opening"),
+        ("write", "torn", "before opening"),
+        ("sync", "exit", "before opening"),
+        ("write", "torn", "after opening"),
+        ("write", "exit", "after opening"),
+        ("sync", "exit", "after opening"),
+    ],
+)
+def test_the_process_may_end_at_any_write_or_sync(die, path, point, action, armed):
+    # given a store that another process holds open, so that no close cleans up behind the writer
+    found, deaths, at = [], 0, 1
+    # when a writer dies at its first, second, … write or sync, through making, commits, checkpoint and sweep
+    while True:
+        store = path.with_name(f"{at}.db")
+        notes = die(point, at=at, armed=armed, action=action, checkpoint=True, store=store)
+        if notes is None:
+            break
+        deaths += 1
+        copy = path.with_name(f"{at}.copy.db")
+        copy_store(store, copy)
+        # then the store, and a copy of its files, are before or after each commit
+        found += [(at, problem) for place in (store, copy) for problem in problems(place, notes)]
+        at += 1 if deaths < size(40, 10**6) else size(3, 1)
+    print(f"exit at each {point} ({action}, armed {armed}): {deaths} deaths, {len(found)} problems")
+    assert deaths > 3
+    assert found == []
