@@ -61,6 +61,8 @@ class TestObservedSqlite(Observed, Sqlite, BackendContract):
 
 
 class Tenanted:
+    confined = True
+
     def connect(self, place: Path, clock: HeldClock) -> Backend:
         return Tenant(super().connect(place, clock), "acme")
 
@@ -128,6 +130,8 @@ class Awaited:
 
 
 class Asynchronous:
+    confined = True  # a client is a view of its tenant
+
     def connect(self, place: Path, clock: HeldClock) -> Backend:
         return Awaited(super().connect(place, clock))
 

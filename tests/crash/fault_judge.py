@@ -18,6 +18,8 @@ class Notes(NamedTuple):
     acknowledged: list
     errors: list
     closed: bool
+    lies: list
+    """Commits that were said not to be applied, and were."""
 
 
 def read_notes(file):
@@ -26,12 +28,20 @@ def read_notes(file):
     def of(kind):
         return [what for told, what in notes if told == kind]
 
-    return Notes(of("intent"), of("ack"), of("error"), bool(of("closed")))
+    lies, said = [], set()
+    for kind, what in notes:
+        if kind == "intent":
+            said = set()
+        elif kind == "error":
+            said.add(what[1])
+        elif kind == "ack" and what[2] and said == {"not applied"}:
+            lies.append(what)
+    return Notes(of("intent"), of("ack"), of("error"), bool(of("closed")), lies)
 
 
 def problems(path, notes, *, others=()):
     """Reopen a store after a fault and say what is wrong: it must be before or after each commit, never between."""
-    found = []
+    found = [f"said not to be applied, and was: {lie}" for lie in notes.lies]
     with Tenuto("judge", path) as agent:
         lines = [entry.value.decode() for entry in agent.kernel.entries(LINES, limit=10_000)]
         left, right = agent.kernel.read([LEFT, RIGHT])

@@ -1,6 +1,6 @@
 """Scenes with a fork in them, each run by a test of `test_fork.py` in a process of its own.
 
-    forking.py SCENE STORE
+forking.py SCENE STORE
 """
 
 import fcntl
@@ -102,7 +102,9 @@ def while_a_thread_commits(store):
             break
     done.set()
     thread.join()
-    print(f"fork under load: {number + 1} forks, {bad} children and {len(failed)} commits failed, slowest {slowest:.2f} s")
+    print(
+        f"fork under load: {number + 1} forks, {bad} children and {len(failed)} commits failed, slowest {slowest:.2f} s"
+    )
     assert not failed, failed[0]
     assert not bad
     assert agent.store.check().ok

@@ -125,9 +125,9 @@ def test_upkeep_that_ends_at_any_step_loses_nothing(die, path, step):
     ],
 )
 def test_the_process_may_end_at_any_write_or_sync(die, path, point, action, armed):
-    # given a store that another process holds open, so that no close cleans up behind the writer
+    # given a writer that makes a store, commits, moves its log into the file and sweeps
     found, deaths, at = [], 0, 1
-    # when a writer dies at its first, second, … write or sync, through making, commits, checkpoint and sweep
+    # when it dies at its first, second, … write or sync
     while True:
         store = path.with_name(f"{at}.db")
         notes = die(point, at=at, armed=armed, action=action, checkpoint=True, store=store)

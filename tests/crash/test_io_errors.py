@@ -11,6 +11,7 @@ from crash_harness import Child, run, size
 from fault_judge import problems, read_notes
 
 from tenuto import StorageFull, StorageUnavailable, Tenuto
+from tenuto.kernel import keys
 
 
 @pytest.mark.slow
@@ -37,7 +38,9 @@ def test_an_error_at_any_write_or_sync_is_typed_and_settled_by_its_request_id(pa
             kinds |= {tuple(error) for error in told.errors}
             at += 1 if met < size(30, 10**6) else size(4, 1)
         complaints = nursery.ends()[1]
-    print(f"{action} error at each {point}, armed {armed}: {met} errors met as {sorted(map(str, kinds))}, {len(wrong)} wrong")
+    print(
+        f"{action} error at each {point}, armed {armed}: {met} errors met as {sorted(map(str, kinds))}, {len(wrong)} wrong"
+    )
     assert wrong == [], complaints
     assert met > 3
     assert {kind for kind, _ in kinds} <= {"StorageUnavailable", "StorageFull"}
@@ -87,7 +90,6 @@ def test_a_full_disk_is_a_typed_error_and_writing_goes_on_when_there_is_room(sma
         # when there is room again, then writing goes on with the same client
         ballast.unlink()
         assert agent.state.set("s", "more", 1) == 1
-        # and while it was full, nobody else's reading was disturbed
     with Tenuto("reader", small_disk / "store.db") as agent:
         assert agent.state.items("s") == {**written, "more": 1}
         assert agent.store.check().ok
@@ -122,6 +124,18 @@ def test_a_new_store_on_a_full_disk_is_refused_and_made_when_there_is_room(small
     (small_disk / "ballast").unlink()
     assert agent.state.set("s", "k", 1) == 1
     agent.close()
+
+
+def test_an_opening_that_was_refused_leaves_no_file_open(small_disk):
+    # given a full disk, when a client tries again and again to make its store there
+    subprocess.run(f"cat /dev/zero > {small_disk}/ballast", shell=True, capture_output=True, check=False)
+    before = len(os.listdir("/proc/self/fd"))
+    agent = Tenuto("writer", small_disk / "store.db")
+    for _ in range(20):
+        with pytest.raises(StorageUnavailable):
+            agent.open()
+    # then it holds no more files open than before
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
 
 
 _LIMITED = """
@@ -204,14 +218,6 @@ def test_a_real_sync_that_fails_in_the_kernel_is_typed_and_settled(path, at):
     print(f"EIO at fdatasync {at}: {errors}")
     assert {kind for kind, _ in errors} <= {"StorageUnavailable"}
     with Tenuto("judge", path) as agent:
-        stored = [entry.value for entry in agent.kernel.entries(_stream())]
+        stored = [entry.value for entry in agent.kernel.entries(keys.pack("s", "lines"))]
         assert stored == [str(number).encode() for number in range(made)]
         assert agent.store.check().ok
-
-
-def _stream():
-    from tenuto.kernel import keys
-
-    return keys.pack("s", "lines")
-
-

@@ -1,7 +1,7 @@
 """A writer among others. It says "ready", waits for a line, works, and prints what came of it as JSON.
 
-    worker_counts.py increments STORE COUNT
-    worker_counts.py steady STORE SECONDS
+worker_counts.py increments STORE COUNT
+worker_counts.py steady STORE SECONDS
 """
 
 import json

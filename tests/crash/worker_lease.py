@@ -1,6 +1,6 @@
 """Holds a lease, as told line by line.
 
-    worker_lease.py STORE TTL
+worker_lease.py STORE TTL
 """
 
 import sys

@@ -48,7 +48,6 @@ from tenuto.errors import (
 from tenuto.kernel import keys
 from tenuto.kernel.clock import Clock, Steady, SystemClock
 from tenuto.kernel.contract import (
-    MAX_KEYS,
     AnyCheck,
     Commit,
     Entry,
@@ -57,6 +56,7 @@ from tenuto.kernel.contract import (
     Write,
     validate,
     validate_limit,
+    validate_read,
 )
 
 Durability = Literal["full", "process"]
@@ -112,8 +112,7 @@ class SqliteBackend:
 
     def read(self, keys: Sequence[bytes]) -> list[Record | None]:
         """Return the live record at each key, all from one moment."""
-        if len(keys) > MAX_KEYS:
-            raise InvalidInput(f"One read takes up to {MAX_KEYS:,} keys, not {len(keys):,}.")
+        validate_read(keys)
         if not self._ready or self._closed:
             self.open()
         now = self._steady.now()

@@ -14,7 +14,6 @@ from tenuto.errors import Closed, Conflict, InvalidInput, RequestExpired, Reques
 from tenuto.kernel import codec, keys
 from tenuto.kernel.clock import Clock, Steady, SystemClock
 from tenuto.kernel.contract import (
-    MAX_KEYS,
     NOT_BOTH,
     REQUEST_LIFE,
     AnyCheck,
@@ -30,6 +29,7 @@ from tenuto.kernel.contract import (
     fingerprint,
     validate,
     validate_limit,
+    validate_read,
 )
 from tenuto.kernel.transact import request_time
 
@@ -58,8 +58,7 @@ class VolatileBackend:
 
     def read(self, keys: Sequence[bytes]) -> list[Record | None]:
         """Return the live record at each key, all from one moment."""
-        if len(keys) > MAX_KEYS:
-            raise InvalidInput(f"One read takes up to {MAX_KEYS:,} keys, not {len(keys):,}.")
+        validate_read(keys)
         with self._lock:
             now = self._now()
             return [self._live(key, now) for key in keys]

@@ -10,6 +10,9 @@ A store holds two kinds of things under byte keys that sort as bytes:
   never changes; it carries the digest of the entry before it and the versions that its own commit
   gave to its writes. Streams are seen by `entries`. A key is a record's or a stream's, not both's.
 
+Every key begins with a tenant and a scope, and one call stays within one tenant: that is what lets a
+store be partitioned by tenant, and a commit be one script on one node of a cluster.
+
 `commit` is the only way to change anything. It is atomic, and durable when it returns.
 Expired means absent, to every verb, decided by `now()`.
 """
@@ -23,6 +26,7 @@ import ormsgpack
 
 from tenuto.errors import InvalidInput, TooLarge
 from tenuto.kernel.codec import digest
+from tenuto.kernel.keys import tenant_of
 
 MAX_KEY: Final = 1_024
 MAX_VALUE: Final = 8 * 1024 * 1024
@@ -206,6 +210,7 @@ def validate(  # noqa: C901, PLR0912 - one rule after the other
                 raise TooLarge(f"A value takes up to {MAX_VALUE:,} bytes; this one has {size:,}. Store it in parts.")
             if type(write) is Put and write.ttl is not None and not 0 < write.ttl < 1e11:
                 raise InvalidInput(f"A ttl is a positive number of seconds, not {write.ttl!r}.")
+    one_tenant([*(write[0] for write in writes), *(check[0] for check in checks)])
     if not seen.isdisjoint(appended):
         raise InvalidInput(NOT_BOTH)
     if total > MAX_COMMIT:
@@ -216,6 +221,14 @@ def validate(  # noqa: C901, PLR0912 - one rule after the other
             raise InvalidInput(f"A version is 0 or more, not {check[1]}.")
     if request is not None and len(request) != 16:
         raise InvalidInput("A request id has 16 bytes; make one with transact.new_request().")
+
+
+def one_tenant(keys: Sequence[bytes]) -> None:
+    """Raise `InvalidInput` unless all keys belong to one tenant."""
+    if len(keys) > 1:
+        tenant = tenant_of(keys[0])
+        if not all(key.startswith(tenant) for key in keys):
+            raise InvalidInput("One call stays within one tenant; make one for each.")
 
 
 def fingerprint(checks: Sequence[AnyCheck], writes: Sequence[Write], digests: Sequence[bytes]) -> bytes:
@@ -245,6 +258,13 @@ def validate_key(key: bytes) -> None:
             f"A key takes up to {MAX_KEY:,} bytes with all its parts; this one has {len(key):,}. "
             "Use shorter names, or a digest of the long one."
         )
+
+
+def validate_read(keys: Sequence[bytes]) -> None:
+    """Raise `InvalidInput` for a read of too many keys or of several tenants'."""
+    if len(keys) > MAX_KEYS:
+        raise InvalidInput(f"One read takes up to {MAX_KEYS:,} keys, not {len(keys):,}. Split it.")
+    one_tenant(keys)
 
 
 def validate_limit(limit: int) -> None:

@@ -16,6 +16,7 @@ _BYTES: Final = 0x01
 _TEXT: Final = 0x02
 _ZERO: Final = 0x14
 _PART = rb"\x02[^\x00]*(?:\x00\xff[^\x00]*)*\x00"
+_tenant = re.compile(_PART).match
 _scope = re.compile(rb"(?:" + _PART + rb"){2}").match
 
 Part = str | bytes | int
@@ -77,6 +78,12 @@ def unpack(key: bytes) -> tuple[Part, ...]:
         else:
             raise InvalidInput(f"This is not a key: {tag:#04x} begins no part.")
     return tuple(parts)
+
+
+def tenant_of(key: bytes) -> bytes:
+    """Return the first part of a key, the tenant, still encoded; the whole key if it has no such part."""
+    found = _tenant(key)
+    return found[0] if found is not None else key
 
 
 def scope_of(key: bytes) -> bytes:

@@ -60,9 +60,12 @@ LOG, OTHER = key("log"), key("other")
 
 
 class BackendContract:
-    """Subclass it and say how to `connect`. Set `durable = False` for a store that ends with its process."""
+    """Subclass it and say how to `connect`."""
 
     durable = True
+    """False for a store that ends with its process."""
+    confined = False
+    """True for a view of one tenant, which puts that tenant before every key."""
 
     def connect(self, place: Path, clock: HeldClock) -> Backend:
         """Return another client of the store at `place`, which is empty at first."""
@@ -234,16 +237,23 @@ class BackendContract:
 
     def test_a_scan_stays_below_its_prefix(self, store: Backend) -> None:
         inside = [key("p"), key("p", "a"), key("p", "b", "c")]
-        outside = [
-            key("o"),
-            key("pa"),
-            key("q"),
-            keys.pack("tenant", "scope2", "p"),
-            keys.pack("tenant2", "scope", "p"),
-        ]
+        outside = [key("o"), key("pa"), key("q"), keys.pack("tenant", "scope2", "p")]
         store.commit([], [Put(name, b"v") for name in inside + outside])
+        store.commit([], [Put(keys.pack("tenant2", "scope", "p"), b"v")])
         assert [r.key for r in store.scan(key("p"))] == inside
-        assert len(store.scan(keys.pack("tenant"))) == len(inside) + len(outside) - 1
+        assert len(store.scan(keys.pack("tenant"))) == len(inside) + len(outside)
+
+    def test_one_call_stays_within_one_tenant(self, store: Backend) -> None:
+        if self.confined:
+            pytest.skip("a view of one tenant has no other to reach, by definition")
+        elsewhere = keys.pack("tenant2", "scope", "a")
+        with pytest.raises(InvalidInput):
+            store.commit([], [Put(A, b"1"), Put(elsewhere, b"2")])
+        with pytest.raises(InvalidInput):
+            store.commit([Check(elsewhere, 0)], [Put(A, b"1")])
+        with pytest.raises(InvalidInput):
+            store.read([A, elsewhere])
+        assert store.read([A]) == [None]
 
     def test_a_prefix_of_the_highest_bytes_ends_where_it_should(self, store: Backend) -> None:
         high = keys.pack("t", "s") + b"\xff\xff"

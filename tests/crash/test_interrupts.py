@@ -1,0 +1,57 @@
+"""Control-C in the middle of a commit: the program goes on, and so does the store."""
+
+import contextlib
+import fcntl
+import json
+import signal
+from pathlib import Path
+
+from crash_harness import Child, beside, wait_until
+
+from tenuto import Tenuto
+from tenuto.kernel import keys
+
+
+@contextlib.contextmanager
+def waiting(path, program, value):
+    """Let a program write while the lock is another's; the block begins when it waits, and its end lets it go on."""
+    with beside(path, "-lock").open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        program.tell(value)
+        assert program.says() == "writing"
+        wait_until(lambda: _waits(program.pid), what="the waiting")
+        yield
+
+
+def _waits(pid):
+    lines = Path("/proc/locks").read_text().splitlines()
+    return any("->" in line and "FLOCK" in line and f" {pid} " in line for line in lines)
+
+
+def test_an_interrupt_while_waiting_for_the_lock_leaves_a_client_that_works(path):
+    # given a program whose commit waits, since another process holds the lock
+    with Child("worker_interrupted.py", path) as program:
+        assert program.says() == "ready"
+        for number in range(2):
+            # when it is interrupted, and then goes on writing, with the lock free or not
+            with waiting(path, program, f"in doubt {number}"):
+                program.signal(signal.SIGINT)
+                assert program.says() == "interrupted"
+            for more in range(3):
+                with waiting(path, program, f"waited {number}.{more}"):
+                    pass
+                assert program.says() in ("written", "failed")
+                program.tell(f"at once {number}.{more}")
+                assert [program.says(), program.says()][1] in ("written", "failed")
+        out, complaints = program.ends()
+    # then every later write is made and told truly, and an interrupted one happened once or not at all
+    assert complaints == ""
+    acknowledged, errors = json.loads(out)
+    with Tenuto("judge", path) as judge:
+        stored = [entry.value.decode() for entry in judge.kernel.entries(keys.pack("s", "lines"))]
+        assert judge.store.check().ok
+    print(f"interrupted twice; {len(acknowledged)} of 12 later writes acknowledged, {len(stored)} stored, {errors}")
+    assert errors == []
+    assert [value for value, _ in acknowledged] == [value for value in stored if "doubt" not in value]
+    assert all(stored[version - 1] == value for value, version in acknowledged)
+    assert len(stored) == len(set(stored))
