@@ -6,7 +6,7 @@ from typing import NamedTuple
 from crash_harness import beside
 
 from tenuto import Tenuto
-from tenuto.backends._sqlite_writes import Writer, WorkJob
+from tenuto.backends._sqlite_writes import WorkJob, Writer
 from tenuto.errors import TenutoError
 from tenuto.kernel import keys
 from tenuto.kernel.contract import Commit, Put

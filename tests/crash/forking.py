@@ -9,7 +9,6 @@ import signal
 import sys
 import threading
 import time
-from pathlib import Path
 
 from tenuto import Tenuto
 from tenuto.backends._sqlite_writes import Writer
@@ -115,7 +114,7 @@ def parent_dies_with_the_lock(store):
     """The parent is killed while it holds the write lock, taken after waiting for it; a forked child lives on."""
     agent = Tenuto("parent", store)
     write_many(agent, "before", 1)
-    lock = Path(store + "-lock").open("rb")
+    lock = os.open(store + "-lock", os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)  # as another process would
     perform = Writer.perform
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from crash_harness import Child, run, size
@@ -129,13 +130,13 @@ def test_a_new_store_on_a_full_disk_is_refused_and_made_when_there_is_room(small
 def test_an_opening_that_was_refused_leaves_no_file_open(small_disk):
     # given a full disk, when a client tries again and again to make its store there
     subprocess.run(f"cat /dev/zero > {small_disk}/ballast", shell=True, capture_output=True, check=False)
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     agent = Tenuto("writer", small_disk / "store.db")
     for _ in range(20):
         with pytest.raises(StorageUnavailable):
             agent.open()
     # then it holds no more files open than before
-    assert len(os.listdir("/proc/self/fd")) <= before + 1
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
 
 
 _LIMITED = """
@@ -201,9 +202,10 @@ print(json.dumps([made, errors]))
 @pytest.mark.parametrize("at", range(1, size(13, 40), 3))
 def test_a_real_sync_that_fails_in_the_kernel_is_typed_and_settled(path, at):
     # given a writer under strace, when its Nth fdatasync says EIO
+    fault = f"inject=fdatasync:error=EIO:when={at}"
+    strace = ["strace", "-f", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", fault]
     ended = subprocess.run(
-        ["strace", "-f", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", f"inject=fdatasync:error=EIO:when={at}"]
-        + [os.path.realpath(sys.executable), "-c", _SYNCED, str(path)],
+        [*strace, os.path.realpath(sys.executable), "-c", _SYNCED, str(path)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,

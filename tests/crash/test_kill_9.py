@@ -84,7 +84,7 @@ def kill_writers(path, folder, mode, kills, *, self_inflicted=False):
                 nursery.tell(f"w{number}.{len(living)}")
                 living.append(int(nursery.says()))
             if self_inflicted:
-                wait_until(lambda: any(_gone(pid) for pid in living))
+                wait_until(lambda living=living: any(_gone(pid) for pid in living))
                 living = [pid for pid in living if not _gone(pid)]
                 continue
             time.sleep(chance.expovariate(1 / 0.03))  # the random moment is the point

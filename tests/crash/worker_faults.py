@@ -11,17 +11,16 @@ three. It notes each commit before, and after it was acknowledged; a failed one 
 same request id.
 """
 
-import itertools
 import json
 import os
 import sys
 
 import apsw
 
-from tenuto import StorageUnavailable, Tenuto, TenutoError
+from tenuto import StorageUnavailable, Tenuto
 from tenuto.backends import sqlite
 from tenuto.backends._lockfile import LockFile
-from tenuto.backends._sqlite_writes import Writer, WorkJob
+from tenuto.backends._sqlite_writes import WorkJob, Writer
 from tenuto.backends.sqlite import SqliteBackend
 from tenuto.kernel import keys
 from tenuto.kernel.contract import Append, Put
@@ -128,13 +127,11 @@ def work(order):
 
     def typed(call):
         """Call until it succeeds; an error that is not tenuto's ends the process."""
-        for attempt in itertools.count():
+        while True:
             try:
                 return call()
-            except TenutoError as error:
-                note("error", [type(error).__name__, getattr(error, "outcome", None)])
-                if attempt == 3 or not isinstance(error, StorageUnavailable):
-                    raise
+            except StorageUnavailable as error:
+                note("error", [type(error).__name__, error.outcome])
 
     global fault
     fault = Fault(order["point"], order["at"], order["action"])

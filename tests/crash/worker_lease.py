@@ -5,7 +5,7 @@ worker_lease.py STORE TTL
 
 import sys
 
-from tenuto import TenutoError, Tenuto
+from tenuto import Tenuto, TenutoError
 
 store, ttl = sys.argv[1:]
 agent = Tenuto("child", store)

@@ -29,8 +29,8 @@ class Job:
         self.wake: threading.Lock | None = None
 
 
-class Barrier(Job):
-    """Does nothing, behind everything that came before it."""
+class _Claim(Job):
+    """Somebody who wants the leader's place, not a commit."""
 
     __slots__ = ()
 
@@ -42,11 +42,33 @@ class GroupCommit(Generic[J]):
         self._run = run
         self._most = most
         self._mutex = threading.Lock()
-        self._queue: list[J] = []
+        self._queue: list[Any] = []
         self._busy = False
 
     def submit(self, job: J) -> Any:
         """Run a job, in a batch with others if they are there; return its outcome or raise its error."""
+        self._enter(job)
+        if job.leads:
+            self._lead()
+        if job.error is not None:
+            raise job.error
+        return job.outcome
+
+    def claim(self, timeout: float = -1) -> bool:
+        """Wait until nobody is writing, behind everybody who came before, and keep it so until `resume`."""
+        claim = _Claim()
+        self._enter(claim, timeout)
+        with self._mutex:
+            self._queue.remove(claim)
+            return claim.leads
+
+    def resume(self) -> None:
+        """Let the next one write."""
+        with self._mutex:
+            self._hand_over()
+
+    def _enter(self, job: Any, timeout: float = -1) -> None:
+        """Queue up, and return when the job is done or leads, or the time is over."""
         with self._mutex:
             if self._busy:
                 job.wake = threading.Lock()
@@ -55,29 +77,23 @@ class GroupCommit(Generic[J]):
                 self._busy = True
                 job.leads = True
             self._queue.append(job)
-        if job.wake is not None:
-            self._follow(job, job.wake)
-        if job.leads:
-            self._lead()
-        if job.error is not None:
-            raise job.error
-        return job.outcome
-
-    def _follow(self, job: J, wake: threading.Lock) -> None:
+        if job.wake is None:
+            return
         try:
-            wake.acquire()
+            job.wake.acquire(timeout=timeout)
         except BaseException:  # KeyboardInterrupt while waiting: leave without stranding the others
             with self._mutex:
-                if job in self._queue and not job.leads:
+                if job in self._queue:
                     self._queue.remove(job)
-                elif job.leads:
-                    self._queue.remove(job)
-                    self._hand_over()
+                    if job.leads:
+                        self._hand_over()
             raise
 
     def _lead(self) -> None:
         with self._mutex:
-            batch, self._queue = self._queue[: self._most], self._queue[self._most :]
+            count = next((n for n, job in enumerate(self._queue) if type(job) is _Claim), len(self._queue))
+            count = min(count, self._most)
+            batch, self._queue = self._queue[:count], self._queue[count:]
         try:
             self._run(batch)
         finally:

@@ -93,11 +93,15 @@ class LockFile:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         self._helper: _Helper | None = None
         self._seen: tuple[bytes, Mark | None] = (b"", None)
-        if os.fstat(self._fd).st_size < _SIZE:
-            # Writing zeros reserves the blocks, so that storing a mark can never meet a full disk.
-            # Two processes may both do it: neither has a mark yet.
-            os.pwrite(self._fd, bytes(_SIZE), 0)
-        self._shared = mmap.mmap(self._fd, _SIZE)
+        try:
+            if os.fstat(self._fd).st_size < _SIZE:
+                # Writing zeros reserves the blocks, so that storing a mark can never meet a full disk.
+                # Two processes may both do it: neither has a mark yet.
+                os.pwrite(self._fd, bytes(_SIZE), 0)
+            self._shared = mmap.mmap(self._fd, _SIZE)
+        except BaseException:
+            os.close(self._fd)
+            raise
 
     def run(self, work: Callable[[], None], timeout: float) -> None:
         """Do `work` with the lock held, or raise `StorageUnavailable` when others held it all the time."""
@@ -193,15 +197,35 @@ class _Helper:
             if not self._pending:
                 self._pending = True
                 self._asked.release()
-        if not self._done.acquire(timeout=timeout):
-            with self._mutex:
-                if self._work is work:
-                    self._work = None
-                    return False
-            self._done.acquire()  # it began after all: its outcome is what counts
+        try:
+            finished = self._done.acquire(timeout=timeout)
+        except BaseException:  # KeyboardInterrupt
+            if not self._withdraw(work):
+                self._wait_to_the_end()
+            raise
+        if not finished:
+            if self._withdraw(work):
+                return False
+            self._wait_to_the_end()  # it began after all: its outcome is what counts
         if self._error is not None:
             raise self._error
         return True
+
+    def _withdraw(self, work: Callable[[], None]) -> bool:
+        """Take back what has not begun; False if it has."""
+        with self._mutex:
+            if self._work is not work:
+                return False
+            self._work = None
+            return True
+
+    def _wait_to_the_end(self) -> None:
+        while True:
+            try:
+                self._done.acquire()
+            except KeyboardInterrupt:
+                continue  # a commit that has begun is not abandoned; it takes milliseconds
+            return
 
     def _run(self) -> None:
         while True:

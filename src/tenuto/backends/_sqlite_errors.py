@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import apsw
@@ -15,6 +16,8 @@ from tenuto.errors import (
     TenutoError,
 )
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
 
 def translated(  # noqa: PLR0911 - one error after the other
     error: Exception, path: Path, *, committing: bool = False, request: bytes | None = None
@@ -23,7 +26,7 @@ def translated(  # noqa: PLR0911 - one error after the other
     name = path.name
     if isinstance(error, TenutoError):
         return error
-    if isinstance(error, apsw.FullError):
+    if isinstance(error, apsw.FullError) or (isinstance(error, OSError) and error.errno in _NO_ROOM):
         return StorageFull(
             f"There is no room left for {name}. Nothing was written, and reading goes on; make room, then try again."
         )
@@ -31,7 +34,9 @@ def translated(  # noqa: PLR0911 - one error after the other
         return InvalidInput(
             f"{path} is not a tenuto store. If it should be one, restore it from a backup; else give another path."
         )
-    if isinstance(error, apsw.CorruptError | apsw.SQLError | apsw.FormatError | apsw.MismatchError):
+    if isinstance(
+        error, UnicodeDecodeError | apsw.CorruptError | apsw.SQLError | apsw.FormatError | apsw.MismatchError
+    ):
         return Damaged(f"{name} is damaged ({error}). Stop writing to it, keep a copy, and restore a backup.")
     if isinstance(error, apsw.ReadOnlyError | apsw.PermissionsError):
         return ReadOnly(f"{path} cannot be written ({error}); check the permissions of the file and its folder.")

@@ -19,7 +19,7 @@ from tenuto.errors import Damaged
 from tenuto.kernel import keys
 from tenuto.kernel.contract import Entry, Record
 
-RECORD, TOMBSTONE, STREAM = 0, 1, 2
+RECORD, TOMBSTONE, STREAM, FLOOR = 0, 1, 2, 3
 
 _RECORD_META: Final = struct.Struct(">qB?ddH")
 _ENTRY_META: Final = struct.Struct(">qdH")
@@ -76,6 +76,11 @@ def seal_entry(row_id: int, written: float, versions: bytes, previous: bytes, di
     return _sha256(_ENTRY_META.pack(row_id, written, len(versions)) + versions + previous + digest).digest()[:16]
 
 
+def floor_key(scope: bytes) -> bytes:
+    """Return the key of a scope's floor; no part of a key begins with its first byte."""
+    return scope + b"\xfffloor"
+
+
 def entry_id(stream: int, number: int) -> int:
     """Return the row id of an entry; the entries of a stream lie side by side."""
     return stream << _SHIFT | number
@@ -85,7 +90,7 @@ def entry_id(stream: int, number: int) -> int:
 
 
 def believed(row: Sequence[Any]) -> Record | None:
-    """Return a stored row as a record, None if it is a tombstone or a stream, or raise `Damaged`."""
+    """Return a stored row as a record, None if it is of another kind, or raise `Damaged`."""
     key, kind, version, written, expires, own, value = row
     try:
         # `seal_record`, written out: this is on every read's path.

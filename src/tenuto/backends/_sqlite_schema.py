@@ -38,13 +38,13 @@ class Migration(NamedTuple):
 MIGRATIONS: list[Migration] = [
     Migration(
         1,
-        "records, streams, floors, requests",
+        "records, entries, requests",
         """
         -- Rowid tables: 1 KB rows in a WITHOUT ROWID table spill over and take 4.4 times the disk.
         CREATE TABLE records (
             id INTEGER PRIMARY KEY,
             key BLOB NOT NULL UNIQUE,
-            kind INTEGER NOT NULL,      -- 0 a record, 1 a tombstone kept until `expires`, 2 a stream
+            kind INTEGER NOT NULL,      -- 0 a record, 1 a tombstone kept until `expires`, 2 a stream, 3 a floor
             version INTEGER NOT NULL,   -- of a stream: its id
             written REAL NOT NULL,
             expires REAL,
@@ -62,7 +62,6 @@ MIGRATIONS: list[Migration] = [
             sum BLOB NOT NULL,
             value BLOB
         );
-        CREATE TABLE floors (scope BLOB PRIMARY KEY, version INTEGER NOT NULL) WITHOUT ROWID;
         CREATE TABLE requests (id BLOB PRIMARY KEY, content BLOB NOT NULL, outcome BLOB NOT NULL) WITHOUT ROWID;
         """,
         1,
@@ -88,7 +87,6 @@ SCHEMA: Final = {
         "previous BLOB NOT NULL, digest BLOB NOT NULL, sum BLOB NOT NULL, value BLOB )"
     ),
     "expiring": "CREATE INDEX expiring ON records (expires) WHERE expires IS NOT NULL",
-    "floors": "CREATE TABLE floors (scope BLOB PRIMARY KEY, version INTEGER NOT NULL) WITHOUT ROWID",
     "requests": (
         "CREATE TABLE requests (id BLOB PRIMARY KEY, content BLOB NOT NULL, outcome BLOB NOT NULL) WITHOUT ROWID"
     ),

@@ -17,7 +17,7 @@ import ormsgpack
 
 from tenuto.backends import _sqlite_rows as rows
 from tenuto.backends._group import Job
-from tenuto.backends._sqlite_rows import RECORD, STREAM, TOMBSTONE, End, Head
+from tenuto.backends._sqlite_rows import FLOOR, RECORD, STREAM, TOMBSTONE, End, Head
 from tenuto.backends._sqlite_schema import COUNTER
 from tenuto.errors import Conflict, Damaged, InvalidInput, RequestExpired, RequestReused
 from tenuto.kernel import keys
@@ -201,7 +201,7 @@ class Writer:
                 plan.append((end, numbers[stream]))
             else:
                 row = self._head(write[0])
-                if row is not None and row.kind == STREAM:
+                if row is not None and row.kind in (STREAM, FLOOR):
                     raise InvalidInput(NOT_BOTH)
                 plan.append((row, self._version(write, row, now)))
         return plan
@@ -213,9 +213,8 @@ class Writer:
             return row.version + 1 if _lives(row, now) else row.version
         if row is not None:
             return row.version + 1
-        scope = keys.scope_of(write.key)
-        floor: list[Any] = self._run("SELECT version FROM floors WHERE scope = ?", (scope,)).fetchall()
-        return (floor[0][0] if floor else 0) + 1
+        floor = self._head(rows.floor_key(keys.scope_of(write.key)))
+        return (floor.version if floor is not None else 0) + 1
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -288,11 +287,10 @@ class Writer:
                 self._set(row, key, TOMBSTONE, row.version, row.written, now + REQUEST_LIFE, _EMPTY, None)
                 continue
             # The floor first: a key made anew starts above every version that was ever seen.
-            run(
-                "INSERT INTO floors VALUES (?, ?) ON CONFLICT (scope) DO UPDATE "
-                "SET version = max(version, excluded.version)",
-                (keys.scope_of(key), row.version),
-            )
+            where = rows.floor_key(keys.scope_of(key))
+            floor = self._head(where)
+            if floor is None or floor.version < row.version:
+                self._set(floor, where, FLOOR, row.version, now, None, _EMPTY, None)
             run("DELETE FROM records WHERE id = ?", (row.id,))
             self._heads.pop(key, None)
         return changed or bool(due)
@@ -307,7 +305,25 @@ def _requests(connection: apsw.Connection, wanted: Sequence[bytes]) -> dict[byte
     marks = ",".join("?" * len(wanted))
     found = connection.execute(f"SELECT id, content, outcome FROM requests WHERE id IN ({marks})", wanted)  # noqa: S608
     stored: list[Any] = found.fetchall()
-    return {row[0]: (row[1], row[2]) for row in stored}
+    known = {row[0]: (row[1], row[2]) for row in stored}
+    for request in wanted:
+        if request not in known and request != COUNTER:
+            _prove_unknown(connection, request)
+    return known
+
+
+def _prove_unknown(connection: apsw.Connection, request: bytes) -> None:
+    """Believe that a request is unknown only if both of its neighbours are whole; see `prove_absent`."""
+    for statement in (
+        "SELECT id, content, outcome FROM requests WHERE id < ? ORDER BY id DESC LIMIT 1",
+        "SELECT id, content, outcome FROM requests WHERE id > ? ORDER BY id LIMIT 1",
+    ):
+        neighbours: list[Any] = connection.execute(statement, (request,)).fetchall()
+        for found, content, outcome in neighbours:
+            if found == COUNTER:
+                _counted({COUNTER: (content, outcome)})
+            elif digest(found, content, outcome[8:])[:8] != outcome[:8]:
+                raise Damaged("The record of a request is not what was written. Restore a backup.")
 
 
 def _counted(requests: dict[bytes, tuple[bytes, bytes]]) -> Counter:

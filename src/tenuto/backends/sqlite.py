@@ -32,7 +32,7 @@ import apsw
 
 from tenuto import _machine
 from tenuto.backends import _sqlite_rows as rows
-from tenuto.backends._group import Barrier, GroupCommit
+from tenuto.backends._group import GroupCommit
 from tenuto.backends._lockfile import LockFile, Mark
 from tenuto.backends._sqlite_check import check_rows
 from tenuto.backends._sqlite_errors import translated
@@ -64,6 +64,7 @@ Durability = Literal["full", "process"]
 _CHECKPOINT_PAGES: Final = 4_000
 _SWEEP_SECONDS: Final = 30.0
 _KEPT_READERS: Final = 16
+_FORK_SECONDS: Final = 10.0
 _log = logging.getLogger("tenuto.sqlite")
 
 
@@ -100,11 +101,14 @@ class SqliteBackend:
         self._ready = False
         self._writable = True
         self._readers: deque[apsw.Connection] = deque()
+        self._made = 0  # readers in the pool and out of it
         self._writer: Writer | None = None
         self._lock: LockFile | None = None
         self._store = b""
         self._wal_pages = 0
         self._wal_tail = False
+        self._writing = 0  # the thread that is in a transaction
+        self._claimed = self._own_fork = False
         self._sweep_due = 0.0
         self._upkeep: threading.Event | None = None
 
@@ -186,9 +190,17 @@ class SqliteBackend:
             self._closed = True
         if not ready:
             return
-        self._group.submit(Barrier())  # behind every commit that came before
+        self._group.claim()  # nobody is writing now, and whoever comes later finds nothing to write to
+        try:
+            if self._writer is not None:
+                self._writer.connection.close()
+            if self._lock is not None:
+                self._lock.close()
+            self._writer = self._lock = None
+        finally:
+            self._group.resume()
         while self._readers:
-            self._readers.pop().close()
+            self._discard(self._readers.pop())
         if self._upkeep is not None:
             self._upkeep.set()
 
@@ -204,7 +216,7 @@ class SqliteBackend:
             if not self._ready:
                 try:
                     self._open()
-                except (apsw.Error, OSError) as error:
+                except (apsw.Error, OSError, UnicodeDecodeError) as error:
                     raise translated(error, self.path) from error
 
     def _open(self) -> None:
@@ -224,6 +236,7 @@ class SqliteBackend:
             connection = self._connect()
             prepare(connection, self.path, writable=False)
             self._readers.append(connection)
+            self._made += 1
             self._ready = True
             return
         lock = LockFile(self.path.with_name(self.path.name + "-lock"))
@@ -241,27 +254,31 @@ class SqliteBackend:
         fresh = not self.path.exists() or self.path.stat().st_size == 0
         connection = self._connect(writing=True)
         try:
+            if mark is not None and not fresh and not self._accept_loss:
+                self._refuse_loss(mark, connection)
             prepare(connection, self.path, writable=True)
-            meta: list[Any] = connection.execute("SELECT value FROM meta WHERE name = 'store'").fetchall()
-            self._store = meta[0][0]
-            self._compare(lock, mark, self._store, count(connection), fresh=fresh)
+            self._store = _store_id(connection)
+            counter = count(connection)
+            if mark is not None and mark.number > counter.number:
+                _log.warning("%s goes on at commit %d; its mark was at %d", self.path, counter.number, mark.number)
+            if mark is None or mark.store != self._store or mark.number > counter.number or self._accept_loss:
+                lock.start_over(self._mark(self._store, counter))
         except BaseException:
+            # Closing the last connection would fold the log into the file: what is refused stays as it is.
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             connection.close()
             raise
         self._writer = Writer(connection, self.now)
 
-    def _compare(self, lock: LockFile, mark: Mark | None, store: bytes, counter: Counter, *, fresh: bool) -> None:
-        own = self._mark(store, counter)
-        if mark is None or fresh or self._accept_loss:
-            if mark is not None and mark.number > counter.number:
-                _log.warning("%s starts at commit %d; its mark was at %d", self.path, counter.number, mark.number)
-            lock.start_over(own)
-            return
-        finding = self._loss(mark, store, counter)
+    def _refuse_loss(self, mark: Mark, connection: apsw.Connection) -> None:
+        """Raise `Damaged` if the file is behind its mark, before anything is written to it."""
+        tables: list[Any] = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'requests'").fetchall()
+        if tables[0][0]:
+            finding = self._loss(mark, _store_id(connection), count(connection))
+        else:
+            finding = self._loss(mark, mark.store, Counter(0, b""))
         if finding is not None:
             raise Damaged(finding)
-        if mark.store != store or mark.number > counter.number:
-            lock.start_over(own)
 
     def _loss(self, mark: Mark, store: bytes, counter: Counter) -> str | None:
         """Say what is missing if the file is behind its mark, or None if nothing is."""
@@ -308,23 +325,24 @@ class SqliteBackend:
     def _reading(self) -> _Reading:
         return _Reading(self)
 
+    def _make_reader(self) -> apsw.Connection:
+        with self._opening:
+            self._made += 1
+        try:
+            return self._connect()
+        except apsw.Error as error:
+            with self._opening:
+                self._made -= 1
+            raise translated(error, self.path) from error
+
+    def _discard(self, reader: apsw.Connection) -> None:
+        reader.close()
+        with self._opening:
+            self._made -= 1
+
     # -- writing -----------------------------------------------------------------------------
 
     def _run(self, batch: list[Any]) -> None:
-        barriers = [job for job in batch if type(job) is Barrier]
-        if len(barriers) < len(batch):
-            self._run_commits([job for job in batch if type(job) is not Barrier])
-        if barriers:
-            # Closing, in the leader's turn: nobody is writing, and whoever comes later finds nothing to write to.
-            for barrier in barriers:
-                barrier.done = True
-            if self._writer is not None:
-                self._writer.connection.close()
-            if self._lock is not None:
-                self._lock.close()
-            self._writer = self._lock = None
-
-    def _run_commits(self, batch: list[Any]) -> None:
         lock = self._lock
         if lock is None:
             _fail(batch, Closed(f"The store {self.path.name} was closed; open a new client."))
@@ -336,6 +354,7 @@ class SqliteBackend:
 
     def _transaction(self, batch: list[Any], lock: LockFile) -> None:  # noqa: C901, PLR0912 - one transaction, top to bottom
         committing = False
+        self._writing = threading.get_ident()
         try:
             writer = self._writer
             if writer is None:
@@ -347,7 +366,9 @@ class SqliteBackend:
             counter = writer.begin(batch, mark and Counter(mark.number, mark.chain))
             mark = lock.load()
             if mark is not None and mark.number > counter.number and mark.store == self._store:
-                raise Damaged(self._loss(mark, self._store, counter) or "The store is behind its mark.")
+                raise Damaged(  # noqa: TRY301 - it fails the batch as any other failure does
+                    self._loss(mark, self._store, counter) or "The store is behind its mark. Restore a backup."
+                )
             for job in batch:
                 try:
                     writer.perform(job)
@@ -362,16 +383,20 @@ class SqliteBackend:
                 writer.connection.execute("COMMIT")
                 lock.store(self._mark(self._store, after))
                 writer.committed(after)
-        except (apsw.Error, OSError, TenutoError) as error:
+        except (apsw.Error, OSError, UnicodeDecodeError, TenutoError) as error:
             self._abandon()
             for job in batch:
                 job.outcome = None
                 job.error = translated(error, self.path, committing=committing, request=job.request)
                 if job.error is not error:
                     job.error.__cause__ = error
+        except BaseException:  # an interrupt: the group tells the callers that the outcome is unknown
+            self._abandon()
+            raise
         finally:
-            for job in batch:
-                job.done = True
+            self._writing = 0
+        for job in batch:
+            job.done = True
         if self._wal_pages >= _CHECKPOINT_PAGES or self._steady.now() >= self._sweep_due:
             self._ask_for_upkeep()
 
@@ -459,10 +484,32 @@ class SqliteBackend:
             "readers": len(self._readers),
         }
 
+    # -- forking -----------------------------------------------------------------------------
+
+    def _before_fork(self) -> None:
+        """Wait until no thread is inside SQLite: a child that inherits a held mutex could never let go."""
+        # A fork in the middle of this very thread's commit (a signal handler's) cannot wait for itself.
+        self._own_fork = self._writing == threading.get_ident()
+        self._claimed = not self._own_fork and self._group.claim(_FORK_SECONDS)
+        deadline = time.monotonic() + _FORK_SECONDS
+        while self._made > len(self._readers) and time.monotonic() < deadline:
+            time.sleep(0.0002)
+
     def _after_fork(self) -> None:
-        """Start afresh in a forked child: the parent's connections and locks are not this process's."""
-        # Closing a connection here would run SQLite's shutdown on the parent's file: they are kept, unused.
-        _inherited.append((self._writer, list(self._readers)))
+        """Start afresh in a forked child: the parent's connections and locks are not this process's.
+
+        They must be closed all the same: as long as they are open here, SQLite believes that this process
+        has their locks, takes none for new connections, and the parent's last close would fold the log away
+        under the child. Closing them writes nothing.
+        """
+        inherited = list(self._readers)
+        if self._writer is not None and (self._claimed or self._own_fork):
+            inherited.append(self._writer.connection)
+        else:
+            _stuck.append(self._writer)  # another thread is inside it for ever: it can only be left alone
+        for connection in inherited:
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            connection.close()
         if self._lock is not None:
             self._lock.forget()
         self._start_afresh()
@@ -481,35 +528,47 @@ class _Reading:
         try:
             self._connection = backend._readers.pop()
         except IndexError:
-            try:
-                self._connection = backend._connect()
-            except apsw.Error as error:
-                raise translated(error, backend.path) from error
+            self._connection = backend._make_reader()
         return self._connection
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
         backend = self._backend
         if error is not None and not isinstance(error, TenutoError):
-            self._connection.close()
-            if isinstance(error, apsw.Error):
+            backend._discard(self._connection)
+            if isinstance(error, apsw.Error | UnicodeDecodeError):  # a blob that a flipped bit made a text
                 raise translated(error, backend.path) from error
         elif backend._closed or len(backend._readers) >= _KEPT_READERS:
-            self._connection.close()
+            backend._discard(self._connection)
         else:
             backend._readers.append(self._connection)
 
 
 _living: weakref.WeakSet[SqliteBackend] = weakref.WeakSet()
-_inherited: list[Any] = []
+_forking: list[SqliteBackend] = []
+_stuck: list[Writer | None] = []
 
 
-def _forget_parent() -> None:
-    for backend in list(_living):
+def _before_fork() -> None:
+    _forking.extend(_living)
+    for backend in _forking:
+        backend._before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for backend in _forking:
+        if backend._claimed:
+            backend._group.resume()
+    _forking.clear()
+
+
+def _after_fork_in_child() -> None:
+    for backend in _forking:
         backend._after_fork()
+    _forking.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_parent)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
 def _keep_up(ref: weakref.ref[SqliteBackend], wake: threading.Event) -> None:
@@ -552,6 +611,11 @@ def _make_folder(folder: Path) -> None:
 
 def _lives(record: Record, now: float) -> bool:
     return record.expires_at is None or record.expires_at > now
+
+
+def _store_id(connection: apsw.Connection) -> bytes:
+    found: list[Any] = connection.execute("SELECT value FROM meta WHERE name = 'store'").fetchall()
+    return bytes(found[0][0])
 
 
 def _size(path: Path) -> int:

@@ -87,17 +87,17 @@ def following(context: Context, stream: bytes, after: int | None, timeout: float
     It ends when nothing has come for `timeout` seconds.
     """
     number = last_number(context, stream) if after is None else after
-    delay, idle_since = 0.002, context.kernel.now()
+    delay, left = 0.002, timeout  # counted by what was slept: a clock set back would never end it
     while True:
         page = context.kernel.entries(stream, after=number, limit=_PAGE)
         for entry in page:
             yield from changes(entry)
-        now = context.kernel.now()
         if page:
-            number, delay, idle_since = page[-1].number, 0.002, now
+            number, delay, left = page[-1].number, 0.002, timeout
             continue
-        left = None if timeout is None else timeout - (now - idle_since)
-        if left is not None and left < 1e-6:  # finer than a clock's steps
+        if left is not None and left <= 0:
             return
-        yield delay if left is None else min(delay, left)
+        pause = delay if left is None else min(delay, left)
+        left = None if left is None else left - pause
+        yield pause
         delay = min(delay * 1.5, 0.05)

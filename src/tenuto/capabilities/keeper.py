@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Protocol
 
-from tenuto.errors import TenutoError
+from tenuto.errors import Closed, TenutoError
 
 _log = logging.getLogger("tenuto.leases")
 
@@ -71,6 +71,8 @@ class Keeper:
             for lease in due:
                 try:
                     going = lease.renew()
+                except Closed:
+                    going = False  # the client is gone, and its leases run out
                 except TenutoError as error:
                     _log.warning("%r could not be renewed and is tried again: %s", lease, error)
                     going = True

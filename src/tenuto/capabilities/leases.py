@@ -97,19 +97,20 @@ class Lease:
         """Take the lease, waiting if that was asked for; `LeaseHeld` if somebody else has it."""
         if self.held:
             raise InvalidInput(f"The lease {self.name!r} is held already by this handle.")
-        began = self._context.kernel.now()
+        left = self._wait  # counted by what was slept: a clock set back would never end it
         for delay in backoff(None, first=0.01, most=0.5):
             holder = yield from self._try()
             if holder is None:
                 self._keeper.keep(self)
                 return self
-            left = self._wait - (self._context.kernel.now() - began)
-            if left < 1e-6:  # finer than a clock's steps
+            if left <= 0:
                 raise LeaseHeld(
                     f"The lease {self.name!r} is held by {holder}. Wait for it with wait=, or do something else.",
                     [self._beat_key],
                 )
-            yield min(delay, left)
+            pause = min(delay, left)
+            left -= pause
+            yield pause
         raise AssertionError("the back-off never ends")
 
     def _try(self) -> Steps[str | None]:

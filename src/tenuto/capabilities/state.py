@@ -118,7 +118,8 @@ class State:
             raise InvalidInput("attempts is 1 or more.")
         where = self._key(scope, key)
         life = ttl_seconds(ttl)
-        delays = backoff(attempts)
+        # Long enough that whoever lost lets the winner through instead of losing again at once.
+        delays = backoff(attempts, first=0.004, most=1.0)
         while True:
             record = self._kernel.read([where])[0]
             old = default if record is None else codec.decode(codec.decode(record.value)[2])
