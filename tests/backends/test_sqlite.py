@@ -63,7 +63,7 @@ def test_every_connection_has_the_settings_that_the_promise_rests_on(path: Path,
     backend.commit([], [Put(A, b"1")])
     backend.read([A])
     assert backend._writer is not None
-    for connection in (backend._writer.connection, *backend._readers):
+    for connection in (backend._writer.connection, *backend._readers.home):
         assert connection.pragma("journal_mode") == "wal"
         assert connection.pragma("synchronous") == level
         assert connection.pragma("secure_delete") == 1

@@ -23,7 +23,6 @@ import threading
 import time
 import warnings
 import weakref
-from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -36,6 +35,7 @@ from tenuto.backends._group import GroupCommit
 from tenuto.backends._lockfile import LockFile, Mark
 from tenuto.backends._sqlite_check import check_rows
 from tenuto.backends._sqlite_errors import translated
+from tenuto.backends._sqlite_readers import Readers
 from tenuto.backends._sqlite_schema import prepare
 from tenuto.backends._sqlite_writes import CommitJob, Counter, WorkJob, Writer, count
 from tenuto.errors import (
@@ -63,7 +63,6 @@ Durability = Literal["full", "process"]
 
 _CHECKPOINT_PAGES: Final = 4_000
 _SWEEP_SECONDS: Final = 30.0
-_KEPT_READERS: Final = 16
 _FORK_SECONDS: Final = 10.0
 _log = logging.getLogger("tenuto.sqlite")
 
@@ -100,8 +99,7 @@ class SqliteBackend:
         self._group: GroupCommit[Any] = GroupCommit(self._run)
         self._ready = False
         self._writable = True
-        self._readers: deque[apsw.Connection] = deque()
-        self._made = 0  # readers in the pool and out of it
+        self._readers = Readers(self.path, self._connect)
         self._writer: Writer | None = None
         self._lock: LockFile | None = None
         self._store = b""
@@ -120,7 +118,7 @@ class SqliteBackend:
         if not self._ready or self._closed:
             self.open()
         now = self._steady.now()
-        with self._reading() as connection:
+        with self._readers.one() as connection:
             if len(keys) == 1:
                 record = rows.find(connection, keys[0])
                 return [record if record is None or _lives(record, now) else None]
@@ -140,7 +138,7 @@ class SqliteBackend:
         elif after is not None:
             low = max(low, after + b"\x00")
         found: list[Record] = []
-        with self._reading() as connection:
+        with self._readers.one() as connection:
             connection.execute("BEGIN")
             try:
                 while len(found) < limit:
@@ -164,7 +162,7 @@ class SqliteBackend:
         """Return up to `limit` entries of a stream by number, all from one moment."""
         validate_limit(limit)
         self.open()
-        with self._reading() as connection:
+        with self._readers.one() as connection:
             return rows.find_entries(connection, stream, after, limit, reverse=reverse)
 
     def commit(self, checks: Sequence[AnyCheck], writes: Sequence[Write], *, request: bytes | None = None) -> Commit:
@@ -199,8 +197,7 @@ class SqliteBackend:
             self._writer = self._lock = None
         finally:
             self._group.resume()
-        while self._readers:
-            self._discard(self._readers.pop())
+        self._readers.close()
         if self._upkeep is not None:
             self._upkeep.set()
 
@@ -233,10 +230,8 @@ class SqliteBackend:
             )
         self._writable = os.access(self.path if self.path.exists() else self.path.parent, os.W_OK)
         if not self._writable:
-            connection = self._connect()
-            prepare(connection, self.path, writable=False)
-            self._readers.append(connection)
-            self._made += 1
+            with self._readers.one() as connection:
+                prepare(connection, self.path, writable=False)
             self._ready = True
             return
         lock = LockFile(self.path.with_name(self.path.name + "-lock"))
@@ -321,24 +316,6 @@ class SqliteBackend:
         if writing:
             connection.set_wal_hook(self._on_wal)
         return connection
-
-    def _reading(self) -> _Reading:
-        return _Reading(self)
-
-    def _make_reader(self) -> apsw.Connection:
-        with self._opening:
-            self._made += 1
-        try:
-            return self._connect()
-        except apsw.Error as error:
-            with self._opening:
-                self._made -= 1
-            raise translated(error, self.path) from error
-
-    def _discard(self, reader: apsw.Connection) -> None:
-        reader.close()
-        with self._opening:
-            self._made -= 1
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -429,7 +406,7 @@ class SqliteBackend:
         if self._wal_pages >= _CHECKPOINT_PAGES:
             # Passive: it blocks nobody, and a steady stream of commits keeps ahead of it. The few pages that
             # were written meanwhile are left to the next leader, who has the lock: then the log starts over.
-            with self._reading() as connection:
+            with self._readers.one() as connection:
                 _checkpoint(connection)
             self._wal_tail = True
         if self._steady.now() >= self._sweep_due:
@@ -443,7 +420,7 @@ class SqliteBackend:
         self.open()
         findings: list[Finding] = []
         try:
-            with self._reading() as connection:
+            with self._readers.one() as connection:
                 lines: list[Any] = connection.execute("PRAGMA integrity_check(100)").fetchall()
                 for (line,) in lines:
                     if line != "ok":
@@ -454,7 +431,7 @@ class SqliteBackend:
             loss = self._loss(mark, self._store, counter) if mark is not None else None
             # A commit made since the counter was read puts the mark ahead without any loss.
             if loss is not None and mark is not None:
-                with self._reading() as connection:
+                with self._readers.one() as connection:
                     loss = self._loss(mark, self._store, count(connection))
             if loss is not None:
                 findings.append(Finding("loss", loss))
@@ -465,7 +442,7 @@ class SqliteBackend:
     def stats(self) -> Mapping[str, Any]:
         """Say where the file is, how durable, how large, and with which SQLite."""
         self.open()
-        with self._reading() as connection:
+        with self._readers.one() as connection:
             records = connection.execute("SELECT count(*) FROM records WHERE kind = 0").fetchall()[0][0]
             entries = connection.execute("SELECT count(*) FROM entries").fetchall()[0][0]
             counter = count(connection)
@@ -481,7 +458,7 @@ class SqliteBackend:
             "commits": counter.number,
             "bytes": _size(self.path),
             "wal_bytes": _size(self.path.with_name(self.path.name + "-wal")),
-            "readers": len(self._readers),
+            "readers": len(self._readers.home),
         }
 
     # -- forking -----------------------------------------------------------------------------
@@ -492,7 +469,7 @@ class SqliteBackend:
         self._own_fork = self._writing == threading.get_ident()
         self._claimed = not self._own_fork and self._group.claim(_FORK_SECONDS)
         deadline = time.monotonic() + _FORK_SECONDS
-        while self._made > len(self._readers) and time.monotonic() < deadline:
+        while not self._readers.are_home and time.monotonic() < deadline:
             time.sleep(0.0002)
 
     def _after_fork(self) -> None:
@@ -502,7 +479,7 @@ class SqliteBackend:
         has their locks, takes none for new connections, and the parent's last close would fold the log away
         under the child. Closing them writes nothing.
         """
-        inherited = list(self._readers)
+        inherited = list(self._readers.home)
         if self._writer is not None and (self._claimed or self._own_fork):
             inherited.append(self._writer.connection)
         else:
@@ -513,34 +490,6 @@ class SqliteBackend:
         if self._lock is not None:
             self._lock.forget()
         self._start_afresh()
-
-
-class _Reading:
-    """A connection for one read, from the pool and back to it; written out, as it is on every read's path."""
-
-    __slots__ = ("_backend", "_connection")
-
-    def __init__(self, backend: SqliteBackend) -> None:
-        self._backend = backend
-
-    def __enter__(self) -> apsw.Connection:
-        backend = self._backend
-        try:
-            self._connection = backend._readers.pop()
-        except IndexError:
-            self._connection = backend._make_reader()
-        return self._connection
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
-        backend = self._backend
-        if error is not None and not isinstance(error, TenutoError):
-            backend._discard(self._connection)
-            if isinstance(error, apsw.Error | UnicodeDecodeError):  # a blob that a flipped bit made a text
-                raise translated(error, backend.path) from error
-        elif backend._closed or len(backend._readers) >= _KEPT_READERS:
-            backend._discard(self._connection)
-        else:
-            backend._readers.append(self._connection)
 
 
 _living: weakref.WeakSet[SqliteBackend] = weakref.WeakSet()
