@@ -91,8 +91,9 @@ class GroupCommit(Generic[J]):
 
     def _lead(self) -> None:
         with self._mutex:
-            count = next((n for n, job in enumerate(self._queue) if type(job) is _Claim), len(self._queue))
-            count = min(count, self._most)
+            count = 1  # the leader's own, and those behind it up to one that wants the place for itself
+            while count < len(self._queue) and count < self._most and type(self._queue[count]) is not _Claim:
+                count += 1
             batch, self._queue = self._queue[:count], self._queue[count:]
         try:
             self._run(batch)

@@ -90,6 +90,7 @@ class SqliteBackend:
         self._steady = Steady(clock or SystemClock())
         self._timeout = timeout
         self._accept_loss = accept_loss
+        self._boot = _machine.boot_id()
         self._closed = False
         self._start_afresh()
         _living.add(self)
@@ -284,7 +285,7 @@ class SqliteBackend:
             return f"{self.path.name} holds another commit {mark.number} than the one that was made. {accept}"
         if mark.number <= counter.number:
             return None
-        if not mark.full and mark.boot != _machine.boot_id():
+        if not mark.full and mark.boot != self._boot:
             _log.warning(
                 "%s lost its last %d commits with the machine, as durability='process' allows",
                 self.path,
@@ -298,7 +299,7 @@ class SqliteBackend:
         )
 
     def _mark(self, store: bytes, counter: Counter) -> Mark:
-        return Mark(store, counter.number, counter.chain, _machine.boot_id(), self.durability == "full")
+        return Mark(store, counter.number, counter.chain, self._boot, self.durability == "full")
 
     def _connect(self, *, writing: bool = False) -> apsw.Connection:
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE if writing else apsw.SQLITE_OPEN_READONLY
@@ -341,7 +342,7 @@ class SqliteBackend:
                 _checkpoint(writer.connection)
             mark = lock.untouched()
             counter = writer.begin(batch, mark and Counter(mark.number, mark.chain))
-            mark = lock.load()
+            mark = mark or lock.load()
             if mark is not None and mark.number > counter.number and mark.store == self._store:
                 raise Damaged(  # noqa: TRY301 - it fails the batch as any other failure does
                     self._loss(mark, self._store, counter) or "The store is behind its mark. Restore a backup."

@@ -35,6 +35,7 @@ MAX_COMMIT: Final = 16 * 1024 * 1024
 MAX_KEYS: Final = 10_000
 """How many keys one `read` may ask for, and how many one `scan` or `entries` may return."""
 
+EMPTY: Final = "A key has at least one byte."
 NOT_BOTH: Final = "A key is a record's or a stream's, not both's; use another key."
 REQUEST_LIFE: Final = 3_600.0
 """For how many seconds the outcome of a request id is known."""
@@ -182,7 +183,7 @@ class Backend(Protocol):
         ...
 
 
-def validate(  # noqa: C901, PLR0912 - one rule after the other
+def validate(  # noqa: C901 - one rule after the other
     checks: Sequence[AnyCheck], writes: Sequence[Write], request: bytes | None
 ) -> None:
     """Raise `InvalidInput` unless the commit is within the limits that hold on every backend."""
@@ -192,43 +193,49 @@ def validate(  # noqa: C901, PLR0912 - one rule after the other
             f"{len(writes):,} and {len(checks):,}. Split it into several commits."
         )
     total = 0
-    seen: set[bytes] = set()
-    appended: set[bytes] = set()
+    records: set[bytes] = set()
+    streams: set[bytes] = set()
     for write in writes:
-        key = write[0]
-        validate_key(key)
-        if type(write) is Append:
-            appended.add(key)
-        elif key in seen:
+        kind = type(write)
+        if kind is Append:
+            streams.add(write[0])
+        elif write[0] in records:
             raise InvalidInput("A commit may write each key once; merge the two writes.")
         else:
-            seen.add(key)
-        if type(write) is not Delete:
-            size = len(write[1])
-            total += size
-            if size > MAX_VALUE:
-                raise TooLarge(f"A value takes up to {MAX_VALUE:,} bytes; this one has {size:,}. Store it in parts.")
-            if type(write) is Put and write.ttl is not None and not 0 < write.ttl < 1e11:
-                raise InvalidInput(f"A ttl is a positive number of seconds, not {write.ttl!r}.")
-    one_tenant([*(write[0] for write in writes), *(check[0] for check in checks)])
-    if not seen.isdisjoint(appended):
+            records.add(write[0])
+        if kind is not Delete:
+            total += _validate_value(write)  # type: ignore[arg-type]
+    if not records.isdisjoint(streams):
         raise InvalidInput(NOT_BOTH)
     if total > MAX_COMMIT:
         raise TooLarge(f"A commit takes up to {MAX_COMMIT:,} bytes; this one has {total:,}. Split it.")
     for check in checks:
-        validate_key(check[0])
         if check[1] < 0:
             raise InvalidInput(f"A version is 0 or more, not {check[1]}.")
+    keys = [*records, *streams, *(check[0] for check in checks)]
+    for key in keys:
+        validate_key(key)
+    one_tenant(keys)
     if request is not None and len(request) != 16:
         raise InvalidInput("A request id has 16 bytes; make one with transact.new_request().")
+
+
+def _validate_value(write: Put | Append) -> int:
+    size = len(write[1])
+    if size > MAX_VALUE:
+        raise TooLarge(f"A value takes up to {MAX_VALUE:,} bytes; this one has {size:,}. Store it in parts.")
+    if type(write) is Put and write.ttl is not None and not 0 < write.ttl < 1e11:
+        raise InvalidInput(f"A ttl is a positive number of seconds, not {write.ttl!r}.")
+    return size
 
 
 def one_tenant(keys: Sequence[bytes]) -> None:
     """Raise `InvalidInput` unless all keys belong to one tenant."""
     if len(keys) > 1:
         tenant = tenant_of(keys[0])
-        if not all(key.startswith(tenant) for key in keys):
-            raise InvalidInput("One call stays within one tenant; make one for each.")
+        for key in keys:
+            if not key.startswith(tenant):
+                raise InvalidInput("One call stays within one tenant; make one for each.")
 
 
 def fingerprint(checks: Sequence[AnyCheck], writes: Sequence[Write], digests: Sequence[bytes]) -> bytes:
@@ -252,7 +259,7 @@ _KINDS: Final[dict[type, int]] = {Put: 0, Delete: 1, Append: 2}
 def validate_key(key: bytes) -> None:
     """Raise `InvalidInput` for an empty key and `TooLarge` for one over the limit."""
     if not key:
-        raise InvalidInput("A key has at least one byte.")
+        raise InvalidInput(EMPTY)
     if len(key) > MAX_KEY:
         raise TooLarge(
             f"A key takes up to {MAX_KEY:,} bytes with all its parts; this one has {len(key):,}. "

@@ -70,14 +70,16 @@ def backoff(attempts: int | None, *, first: float = 0.001, most: float = 0.1) ->
 def settle(backend: Backend, checks: Sequence[AnyCheck], writes: Sequence[Write]) -> Steps[Commit]:
     """Commit once, whatever becomes of the replies: a lost one is asked for again by request id."""
     request = new_request(backend.now())
-    for delay in backoff(4, first=0.01):
+    delays: Iterator[float] | None = None
+    while True:
         try:
             return backend.commit(checks, writes, request=request)
         except StorageUnavailable as error:
-            if error.outcome != "unknown":
+            delays = delays or backoff(4, first=0.01)
+            delay = next(delays, None)
+            if error.outcome != "unknown" or delay is None:
                 raise
         yield delay
-    return backend.commit(checks, writes, request=request)
 
 
 class Timed(Protocol):

@@ -11,7 +11,19 @@ from typing import Any
 
 from tenuto.errors import Conflict, InvalidInput
 from tenuto.kernel import keys
-from tenuto.kernel.contract import AnyCheck, Backend, Commit, Entry, Finding, Record, Write
+from tenuto.kernel.contract import (
+    EMPTY,
+    AnyCheck,
+    Append,
+    Backend,
+    Commit,
+    Delete,
+    Entry,
+    Finding,
+    Put,
+    Record,
+    Write,
+)
 
 
 class Tenant:
@@ -45,14 +57,23 @@ class Tenant:
     def commit(self, checks: Sequence[AnyCheck], writes: Sequence[Write], *, request: bytes | None = None) -> Commit:
         """Commit to the tenant's records and streams."""
         prefix = self._prefix
-        if not (all(check[0] for check in checks) and all(write[0] for write in writes)):
-            raise InvalidInput("A key has at least one byte.")  # with the prefix the store would not see it
+        inner: list[Write] = []
+        for write in writes:
+            if not write[0]:
+                raise InvalidInput(EMPTY)  # with the prefix before it the store would not see it
+            if type(write) is Put:
+                inner.append(Put(prefix + write[0], write[1], write[2]))
+            elif type(write) is Append:
+                inner.append(Append(prefix + write[0], write[1]))
+            else:
+                inner.append(Delete(prefix + write[0]))
+        guards: list[AnyCheck] = []
+        for check in checks:
+            if not check[0]:
+                raise InvalidInput(EMPTY)
+            guards.append(type(check)(prefix + check[0], check[1]))
         try:
-            return self._backend.commit(
-                [type(check)(prefix + check[0], check[1]) for check in checks],
-                [type(write)(prefix + write[0], *write[1:]) for write in writes],
-                request=request,
-            )
+            return self._backend.commit(guards, inner, request=request)
         except Conflict as error:
             raise Conflict(str(error), [key[len(prefix) :] for key in error.keys]) from None
 
