@@ -110,6 +110,51 @@ def while_a_thread_commits(store):
     agent.close()
 
 
+def while_threads_read(store):
+    agent = Tenuto("parent", store)
+    write_many(agent, "before", 1)
+    done = threading.Event()
+    failed = []
+
+    def read():
+        while not done.is_set():
+            try:
+                assert agent.state.get("s", "before000") == 0
+            except BaseException as error:
+                failed.append(error)
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    slowest, bad = 0.0, 0
+    for number in range(20):
+        began = time.monotonic()
+        pid = forked(lambda: write_many(agent, f"child{number:02}.", 2))  # noqa: B023
+        slowest = max(slowest, time.monotonic() - began)
+        bad += os.waitpid(pid, 0)[1] != 0
+    # the last child goes on after the parent has closed, with what it took along from the middle of reads
+    closed, close = os.pipe()
+
+    def outlive():
+        write_many(agent, "early", 5)
+        os.read(closed, 1)
+        write_many(agent, "late", 5)
+
+    pid = forked(outlive)
+    while agent.state.get("s", "early004") is None:
+        time.sleep(0.002)
+    done.set()
+    for thread in threads:
+        thread.join()
+    agent.close()
+    os.write(close, b"x")
+    bad += os.waitpid(pid, 0)[1] != 0
+    print(f"fork under reading: 21 forks, {bad} children and {len(failed)} reads failed, slowest fork {slowest:.2f} s")
+    assert not failed, failed[0]
+    assert not bad
+    assert slowest < 5
+
+
 def parent_dies_with_the_lock(store):
     """The parent is killed while it holds the write lock, taken after waiting for it; a forked child lives on."""
     agent = Tenuto("parent", store)
