@@ -57,11 +57,11 @@ def test_a_fork_in_the_middle_of_another_threads_commit_blocks_nobody(path):
 @pytest.mark.slow
 def test_a_fork_while_other_threads_read_is_quick_and_loses_nothing(path):
     # given threads that read without a pause, when the process forks again and again
-    ended = run("forking.py", "while_threads_read", path, timeout=150)
+    ended = run("forking.py", "while_threads_read", path, timeout=100)
     # then each fork is quick, each child writes at once, and the last one also after its parent has closed
     print(ended.stdout.strip())
     assert (ended.returncode, ended.stderr) == (0, "")
-    children = {f"child{number:02}.": 2 for number in range(20)}
+    children = {f"child{number:02}.": 2 for number in range(10)}
     assert stored(path) == named(before=1, early=5, late=5, **children)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -22,42 +23,55 @@ class Readers:
     def __init__(self, path: Path, connect: Callable[[], apsw.Connection]) -> None:
         self.path = path
         self._connect = connect
-        self._lock = threading.Lock()
+        self._gate = threading.Lock()
+        self._all: set[apsw.Connection] = set()
         self.home: deque[apsw.Connection] = deque()
-        self._made = 0
+        self._gathering: deque[apsw.Connection] | None = None
         self.closed = False
 
     def one(self) -> _Reading:
         """Return a context manager that gives a connection for one read."""
         return _Reading(self)
 
-    @property
-    def are_home(self) -> bool:
-        """Tell whether no thread is reading."""
-        return self._made == len(self.home)
-
     def make(self) -> apsw.Connection:
         """Make a connection."""
-        with self._lock:
-            self._made += 1
-        try:
-            return self._connect()
-        except BaseException as error:
-            with self._lock:
-                self._made -= 1
-            if isinstance(error, apsw.Error):
+        with self._gate:
+            try:
+                reader = self._connect()
+            except apsw.Error as error:
                 raise translated(error, self.path) from error
-            raise
+            self._all.add(reader)
+            return reader
 
     def discard(self, reader: apsw.Connection) -> None:
         """Close a connection that is not wanted any more."""
         reader.close()
-        with self._lock:
-            self._made -= 1
+        self._all.discard(reader)
+
+    def gather(self, seconds: float) -> list[apsw.Connection]:
+        """Shut the gate, wait until no thread is reading, and return all connections; `scatter` opens it."""
+        self._gate.acquire()
+        returned: deque[apsw.Connection] = deque()
+        self._gathering = returned
+        deadline = time.monotonic() + seconds
+        while len(returned) < len(self._all) and time.monotonic() < deadline:
+            try:
+                returned.append(self.home.pop())
+            except IndexError:
+                time.sleep(0.0002)  # a read takes microseconds
+        return list(returned)
+
+    def scatter(self, gathered: list[apsw.Connection]) -> None:
+        """Put everything back and let readers in again."""
+        self._gathering = None
+        self.home.extend(gathered)
+        self._gate.release()
 
     def put_back(self, reader: apsw.Connection) -> None:
         """Keep a connection for the next read, if there are not enough of them."""
-        if self.closed or len(self.home) >= _KEPT:
+        if self._gathering is not None:
+            self._gathering.append(reader)
+        elif self.closed or len(self.home) >= _KEPT:
             self.discard(reader)
         else:
             self.home.append(reader)

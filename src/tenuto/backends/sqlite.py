@@ -108,6 +108,7 @@ class SqliteBackend:
         self._wal_tail = False
         self._writing = 0  # the thread that is in a transaction
         self._claimed = self._own_fork = False
+        self._gathered: list[apsw.Connection] = []
         self._sweep_due = 0.0
         self._upkeep: threading.Event | None = None
 
@@ -469,9 +470,12 @@ class SqliteBackend:
         # A fork in the middle of this very thread's commit (a signal handler's) cannot wait for itself.
         self._own_fork = self._writing == threading.get_ident()
         self._claimed = not self._own_fork and self._group.claim(_FORK_SECONDS)
-        deadline = time.monotonic() + _FORK_SECONDS
-        while not self._readers.are_home and time.monotonic() < deadline:
-            time.sleep(0.0002)
+        self._gathered = self._readers.gather(_FORK_SECONDS)
+
+    def _after_fork_in_parent(self) -> None:
+        self._readers.scatter(self._gathered)
+        if self._claimed:
+            self._group.resume()
 
     def _after_fork(self) -> None:
         """Start afresh in a forked child: the parent's connections and locks are not this process's.
@@ -480,7 +484,7 @@ class SqliteBackend:
         has their locks, takes none for new connections, and the parent's last close would fold the log away
         under the child. Closing them writes nothing.
         """
-        inherited = list(self._readers.home)
+        inherited = self._gathered
         if self._writer is not None and (self._claimed or self._own_fork):
             inherited.append(self._writer.connection)
         else:
@@ -506,8 +510,7 @@ def _before_fork() -> None:
 
 def _after_fork_in_parent() -> None:
     for backend in _forking:
-        if backend._claimed:
-            backend._group.resume()
+        backend._after_fork_in_parent()
     _forking.clear()
 
 

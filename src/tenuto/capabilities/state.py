@@ -2,7 +2,8 @@
 
 Keys, below the tenant: `(scope, kind, key)` holds a value with who wrote it; the stream `(scope, kind)`
 is the scope's journal. `kind` is "state" for `agent.state` and "user" for the views that `agent.user`
-gives. Every change is one commit of both, so a value and its history never differ; a crash leaves
+gives. `(scope, "turn", kind, key)` is there for moments, while an update that lost repeatedly has its
+turn. Every change is one commit of both, so a value and its history never differ; a crash leaves
 either both or neither.
 """
 
@@ -16,15 +17,19 @@ from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeV
 from tenuto.capabilities import journal
 from tenuto.capabilities.context import Context, Fence, commit, stamp
 from tenuto.capabilities.journal import Change, Noted
-from tenuto.errors import InvalidInput, NotFound, StateConflict
+from tenuto.errors import Conflict, InvalidInput, NotFound, StateConflict
 from tenuto.kernel import codec, keys
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.contract import Check, Delete, Put, Record, Write
 from tenuto.kernel.durations import Duration, moment
 from tenuto.kernel.durations import ttl as ttl_seconds
-from tenuto.kernel.transact import Steps, backoff, paced
+from tenuto.kernel.transact import Steps, backoff, chance, paced, settle
 
 _PAGE = 1_000
+_TURN = keys.pack("turn")
+_TURN_SECONDS = 2.0
+_PATIENCE = 2
+"""After so many conflicts an update asks for its turn."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -118,8 +123,8 @@ class State:
             raise InvalidInput("attempts is 1 or more.")
         where = self._key(scope, key)
         life = ttl_seconds(ttl)
-        # Long enough that whoever lost lets the winner through instead of losing again at once.
-        delays = backoff(attempts, first=0.004, most=1.0)
+        turn = keys.named(scope, "scope") + _TURN + self._kind_part + keys.named(key, "key")
+        mine, conflicts, delays = 0, 0, backoff(attempts, first=0.002)
         while True:
             record = self._kernel.read([where])[0]
             old = default if record is None else codec.decode(codec.decode(record.value)[2])
@@ -128,20 +133,41 @@ class State:
                 getattr(value, "close", lambda: None)()
                 raise TypeError("update takes a function that returns the new value, not a coroutine.")
             encoded = codec.encode(value)
-            check = [Check(where, record.version if record else 0)]
+            checks = [Check(where, record.version if record else 0), Check(turn, mine)]
             writes: list[Write] = [
                 Put(where, self._wrapped(encoded), life),
                 journal.line(self._context, self._stream(scope), [Noted(key, encoded, life)]),
             ]
+            if mine:
+                writes.append(Delete(turn))
             try:
-                yield from commit(self._context, check, writes, fence, f"{scope}/{key}")
-            except StateConflict:
+                yield from commit(self._context, checks, writes, fence, f"{scope}/{key}")
+            except StateConflict as error:
+                if turn in error.keys and not mine:
+                    yield 0.002 + 0.004 * chance.random()  # somebody has the turn: this was no attempt of ours
+                    continue
+                conflicts += 1
                 delay = next(delays, None)
                 if delay is None:
                     raise
                 yield delay
+                mine = (yield from self._take_turn(turn)) if conflicts >= _PATIENCE else 0
             else:
                 return value
+
+    def _take_turn(self, turn: bytes) -> Steps[int]:
+        """Wait until other updates of a value wait for this one; return the turn's version.
+
+        Without it, whoever has just won is ready again first, and one of many may lose every time. It
+        expires by itself; a plain `set` does not look at it.
+        """
+        while True:
+            try:
+                taken = yield from settle(self._kernel, [Check(turn, 0)], [Put(turn, b"", _TURN_SECONDS)])
+            except Conflict:
+                yield 0.001 + 0.004 * chance.random()
+            else:
+                return taken.versions[0]
 
     @paced
     def delete(self, scope: str, key: str, *, expect: int | None = None, fence: Fence | None = None) -> Steps[bool]:
