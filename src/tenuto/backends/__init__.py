@@ -12,6 +12,7 @@ from tenuto.kernel.clock import Clock
 from tenuto.kernel.contract import Backend
 
 DEFAULT = ".tenuto/tenuto.db"
+_REDIS = ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster", "unix")
 
 
 def connect(url: str | os.PathLike[str] | None, *, durability: str = "full", clock: Clock | None = None) -> Backend:
@@ -40,7 +41,13 @@ def connect(url: str | os.PathLike[str] | None, *, durability: str = "full", clo
                 "sqlite:////var/lib/agent.db for one from the root, or the plain path."
             )
         return _sqlite(unquote(path[3:]), options, durability, clock)
-    raise InvalidInput(f"{scheme!r} is no kind of store. Use a path, sqlite:///path, or volatile: for tests.")
+    if scheme in _REDIS:
+        from tenuto.backends.redis import RedisBackend  # noqa: PLC0415
+
+        return RedisBackend(url, durability=durability, clock=clock)  # type: ignore[arg-type]
+    raise InvalidInput(
+        f"{scheme!r} is no kind of store. Use a path, sqlite:///path, redis://host, or volatile: for tests."
+    )
 
 
 def _options(url: str) -> dict[str, str]:
