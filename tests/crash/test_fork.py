@@ -60,9 +60,10 @@ def test_a_fork_while_other_threads_read_is_quick_and_loses_nothing(path):
     ended = run("forking.py", "while_threads_read", path, timeout=100)
     # then each fork is quick, each child writes at once, and the last one also after its parent has closed
     print(ended.stdout.strip())
+    keys = stored(path)
     assert (ended.returncode, ended.stderr) == (0, "")
     children = {f"child{number:02}.": 2 for number in range(10)}
-    assert stored(path) == named(before=1, early=5, late=5, **children)
+    assert keys == named(before=1, early=5, late=5, **children)
 
 
 def test_a_parent_that_dies_with_the_lock_does_not_leave_it_to_its_child(path):

@@ -1,0 +1,177 @@
+"""Connections to one Postgres, kept and lent out; every call on one ends by a deadline.
+
+Connections are opened when they are needed, by the caller who needs one, so that a refused port or a
+wrong password is that caller's error at once and in full (a pool with threads of its own only says that
+it timed out). One that the server has closed while it lay idle is noticed before it is lent. One that
+failed, or whose answer did not come in time, is cut and never lent again.
+
+There is no session state: any call may use any connection, also through a pooler in transaction mode.
+A forked child forgets the connections without closing them: they are the parent's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import select
+import socket
+import time
+from collections import deque
+from typing import Any, Final, TypeVar
+
+import psycopg
+from psycopg.abc import PQGen
+
+from tenuto.backends._postgres_errors import STARTING, DeadlineExceeded
+from tenuto.errors import Closed, StorageUnavailable
+from tenuto.kernel.transact import backoff
+
+T = TypeVar("T")
+_PREPARE_AFTER: Final = 2
+_IDLE: Final = psycopg.pq.TransactionStatus.IDLE
+_inherited: list[Any] = []
+
+
+class Line(psycopg.Connection[tuple[Any, ...]]):
+    """A connection whose every wait ends by `deadline`, in monotonic time."""
+
+    deadline: float | None = None
+    kept: psycopg.Cursor[tuple[Any, ...]] | None = None
+    """A cursor for the next statement, since making one costs a tenth of a read."""
+    goodbye: select.poll | None = None
+
+    def silent(self) -> bool:
+        """Tell whether the server has said nothing while the connection lay idle: it would be a goodbye."""
+        if self.goodbye is None:
+            self.goodbye = select.poll()
+            self.goodbye.register(self.fileno(), select.POLLIN)
+        return not self.goodbye.poll(0)
+
+    def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
+        """Run one exchange with the server, or cut the connection when the deadline has passed."""
+        if timeout is None and self.deadline is not None:
+            timeout = max(0.0, self.deadline - time.monotonic())
+        try:
+            return super().wait(gen, interval, timeout)
+        except psycopg.errors._WaitTimeout:
+            cut(self)
+            raise DeadlineExceeded("the server did not answer within the timeout") from None
+
+
+class Pool:
+    """Up to `size` connections. `prepare` turns off, once and for all, behind a pooler."""
+
+    def __init__(self, conninfo: str, place: str, size: int, timeout: float) -> None:
+        self._conninfo = conninfo
+        self._place = place
+        self.size = size
+        self._timeout = timeout
+        self._idle: deque[Line] = deque()
+        # One token for each connection that may be in use; a queue in C, as it is on every call's path.
+        self._free: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(size):
+            self._free.put(None)
+        self._closed = False
+        self.prepare = True
+        self.opened = 0
+
+    def take(self, timeout: float | None = None) -> Line:
+        """Lend a connection until `give_back`, which the caller owes whatever happens."""
+        timeout = self._timeout if timeout is None else timeout
+        deadline = time.monotonic() + timeout
+        try:
+            self._free.get(timeout=timeout)
+        except queue.Empty:
+            raise StorageUnavailable(
+                f"All {self.size} connections to {self._place} were in use for {timeout:g} s. Nothing was written. "
+                "Raise ?pool= in the URL, or make fewer calls at once."
+            ) from None
+        try:
+            line = self._take(deadline)
+        except BaseException:
+            self._free.put(None)
+            raise
+        line.deadline = deadline
+        return line
+
+    def give_back(self, line: Line) -> None:
+        """Take a connection back if its last call came to its end, else cut it."""
+        line.deadline = None
+        if line.closed or line.pgconn.transaction_status != _IDLE or self._closed:
+            cut(line)
+        else:
+            self._idle.append(line)
+        self._free.put(None)
+
+    def _take(self, deadline: float) -> Line:
+        while not self._closed:
+            try:
+                line = self._idle.pop()
+            except IndexError:
+                return self._connect(deadline)
+            if not line.closed and line.silent():
+                if not self.prepare:
+                    line.prepare_threshold = None
+                return line
+            cut(line)  # the server has said goodbye meanwhile
+        raise Closed("This store was closed; open a new client.")
+
+    def _connect(self, deadline: float) -> Line:
+        pauses = backoff(None, first=0.02, most=0.25)
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                line = Line.connect(
+                    self._conninfo,
+                    autocommit=True,
+                    prepare_threshold=_PREPARE_AFTER if self.prepare else None,
+                    connect_timeout=max(1, int(min(left, 10.0))),
+                )
+            except psycopg.OperationalError as error:
+                # A server that is starting up is waited for; one that refuses is not there.
+                pause = next(pauses)
+                starting = error.sqlstate == STARTING or "starting up" in str(error)
+                if not starting or time.monotonic() + pause > deadline:
+                    raise
+                time.sleep(pause)
+            else:
+                self.opened += 1
+                return line
+
+    def drop_idle(self) -> None:
+        """Close every connection that is not lent."""
+        while self._idle:
+            with contextlib.suppress(IndexError):
+                cut(self._idle.pop())
+
+    def close(self) -> None:
+        """Close every connection; lent ones when they come back."""
+        self._closed = True
+        self.drop_idle()
+
+    def forget(self) -> None:
+        """Let go of everything without closing it: in a forked child it is the parent's."""
+        _inherited.append(list(self._idle))
+        self._idle.clear()
+        self._closed = True
+
+    @property
+    def lent(self) -> int:
+        """How many connections are in use."""
+        return self.size - self._free.qsize()
+
+    @property
+    def idle(self) -> int:
+        """How many connections are open and unused."""
+        return len(self._idle)
+
+
+def cut(line: Line) -> None:
+    """End a connection at once, whatever state it is in, without waiting for the server."""
+    if line.closed:
+        return
+    if line.pgconn.transaction_status != _IDLE:
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(line.fileno())) as shut:
+            shut.shutdown(socket.SHUT_RDWR)
+    line.close()

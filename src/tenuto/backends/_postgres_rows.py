@@ -1,0 +1,100 @@
+"""Rows of a Postgres store: how keys are split, what a digest covers, and what is believed.
+
+A record's digest, made by the client, covers its whole key and its value. An entry's is made by the
+server: it covers the digest of stream and value, the number, the time, the versions and the entry
+before. The client verifies each at every read; nothing that fails is ever returned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from tenuto.errors import Damaged
+from tenuto.kernel import keys
+from tenuto.kernel.contract import Entry, Record
+
+NO_TENANT: Final = ""
+END: Final = b"\xff" * 1_025
+"""Above every key, since a key takes up to 1,024 bytes."""
+_ESCAPED: Final = "\x01"
+_ENTRY_META: Final = struct.Struct(">qd")
+_sha256 = hashlib.sha256
+
+
+def digest_of(key: bytes, value: bytes) -> bytes:
+    """Return the digest of a value at its key."""
+    return _sha256(key + value).digest()[:16]
+
+
+def chained(previous: bytes, own: bytes, number: int, written: float, versions: Sequence[int]) -> bytes:
+    """Return the digest of an entry, as `commit_v1` makes it."""
+    stamps = ",".join(map(str, versions)).encode()
+    return _sha256(previous + own + _ENTRY_META.pack(number, written) + stamps).digest()[:16]
+
+
+@lru_cache(maxsize=4_096)
+def tenant_text(prefix: bytes) -> str | None:
+    """Return an encoded tenant as the text that stands in its column, None if it is no tenant."""
+    if keys.tenant_of(prefix + b"\x00") != prefix:
+        return None
+    raw = prefix[1:-1].replace(b"\x00\xff", b"\x00")
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return _ESCAPED + raw.hex()
+    # Postgres's text holds no NUL.
+    return _ESCAPED + raw.hex() if "\x00" in text or text.startswith(_ESCAPED) else text
+
+
+def tenant_prefix(text: str) -> bytes:
+    """Return a tenant's column as it begins a key; the inverse of `tenant_text`."""
+    raw = bytes.fromhex(text[1:]) if text.startswith(_ESCAPED) else text.encode()
+    return b"\x02" + raw.replace(b"\x00", b"\x00\xff") + b"\x00"
+
+
+def believed(key: bytes, row: Sequence[Any]) -> Record:
+    """Return a stored row (value, version, written, expires, digest) as a record, or raise `Damaged`."""
+    value, version, written, expires, own = row
+    if _sha256(key + value).digest()[:16] != own:
+        raise damaged(key)
+    return Record(key, value, version, written, expires)
+
+
+def believed_entry(stream: bytes, row: Sequence[Any]) -> Entry:
+    """Return a stored row (number, value, written, digest, previous, versions) as an entry, or raise `Damaged`."""
+    number, value, written, own, previous, versions = row
+    if chained(previous, digest_of(stream, value), number, written, versions) != own:
+        raise damaged(stream)
+    return Entry(number, value, written, own, previous, tuple(versions))
+
+
+def in_a_row(stream: bytes, found: list[Entry], first: int | None, *, reverse: bool) -> list[Entry]:
+    """Return entries if each follows the one before and none is missing in between, or raise `Damaged`."""
+    step = -1 if reverse else 1
+    for at, entry in enumerate(found):
+        if at == 0:
+            if first is not None and entry.number != first:
+                raise damaged(stream)
+            continue
+        before = found[at - 1]
+        older, newer = (entry, before) if reverse else (before, entry)
+        if entry.number != before.number + step or newer.previous != older.digest:
+            raise damaged(stream)
+    return found
+
+
+def shown(key: bytes) -> str:
+    """Return a key as people read it."""
+    try:
+        return repr(keys.unpack(key))
+    except ValueError:
+        return repr(key)
+
+
+def damaged(key: bytes) -> Damaged:
+    """Return the error for what is stored at a key."""
+    return Damaged(f"What is stored at {shown(key)} is not what was written. Restore it from a backup.")

@@ -1,0 +1,586 @@
+"""One schema of a Postgres database, shared by threads, processes and machines.
+
+Durable by default: a commit is on the server's disk (and on its synchronous standbys) before it returns.
+`durability="process"` commits without waiting for the disk: success survives the end of this process, and
+a crash of the server takes the newest commits, never half of one.
+
+A commit is one round trip, a call of `commit_v1` (see `_postgres_schema`), and a read is one statement:
+all from one moment. Time is the server's. Whether a commit whose answer is missing was applied is
+"unknown", and the same request id asks; in every other case of trouble nothing was applied.
+
+The URL is libpq's, several hosts included, with a few options more: `?schema=tenuto`, `?pool=10`
+connections, `?timeout=30` seconds for a call, `?durability=full`. Nothing is opened before the first call.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeVar
+from urllib.parse import parse_qsl, urlencode
+
+from tenuto.errors import Closed, Conflict, InvalidInput, MissingDriver, NewerFormat, StorageUnavailable, TenutoError
+
+try:
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+except ImportError as missing:
+    raise MissingDriver("The Postgres driver is not installed; run: pip install tenuto[postgres]") from missing
+
+from tenuto.backends import _postgres_rows as rows
+from tenuto.backends import _postgres_schema as schema_of
+from tenuto.backends._postgres_check import check_rows, figures
+from tenuto.backends._postgres_errors import AGAIN, lost, translated, unprepared
+from tenuto.backends._postgres_pool import Line, Pool
+from tenuto.backends._postgres_schema import (
+    CHECK_END,
+    CHECK_RECORD,
+    WRITE_RECORD,
+    WRITE_STREAM,
+    migration_sql,
+)
+from tenuto.kernel import keys
+from tenuto.kernel.clock import Clock, Steady
+from tenuto.kernel.contract import (
+    REQUEST_LIFE,
+    AnyCheck,
+    Append,
+    Check,
+    Commit,
+    Delete,
+    Entry,
+    Finding,
+    Put,
+    Record,
+    Write,
+    fingerprint,
+    validate,
+    validate_limit,
+    validate_read,
+)
+from tenuto.kernel.transact import backoff, is_first_use, request_time
+
+__all__ = ["PostgresBackend", "migration_sql"]
+
+Durability = Literal["full", "process"]
+T = TypeVar("T")
+
+_SWEEP_SECONDS: Final = 30.0
+_SWEEP_ROWS: Final = 500
+_SWEEP_ROUNDS: Final = 20
+_TRIES: Final = 12
+_OPTIONS: Final = ("schema", "pool", "timeout", "durability")
+_COLUMNS: Final = "value, version, written, expires, digest"
+_LIVE: Final = (
+    "NOT dead AND (expires IS NULL OR expires > "
+    "coalesce(%s::float8, extract(epoch FROM statement_timestamp())::float8))"
+)
+_ENTRY: Final = "number, value, written, digest, previous, versions"
+_FACTS: Final = """
+SELECT pg_backend_pid(), extract(epoch FROM clock_timestamp())::float8, current_setting('server_encoding'),
+    current_setting('fsync'), current_setting('server_version'), to_regclass(%s) IS NOT NULL
+"""
+_log = logging.getLogger("tenuto.postgres")
+
+
+class _Statements(NamedTuple):
+    """Every statement on a call's path, for one schema."""
+
+    one: str
+    many: str
+    up: str
+    down: str
+    entries_up: str
+    entries_down: str
+    commit: str
+    sweep: str
+
+
+def _statements(schema: str) -> _Statements:
+    name = schema_of.schema_name(schema)
+    record = f"FROM {name}.records WHERE tenant = %s AND"
+    # Behind a pooler that hides itself, another client's statement of the same name could run in this one's
+    # place. Those that would take the same parameters differ in how many they have: then it cannot.
+    pad = " AND %s::bool IS NULL"
+    within = f"SELECT key, {_COLUMNS} {record} key >= %s AND key < %s AND {_LIVE}"
+    entry = f"SELECT {_ENTRY} FROM {name}.entries WHERE tenant = %s AND stream = %s AND number > %s::int8 AND number < %s::int8"  # noqa: S608
+    return _Statements(
+        f"SELECT {_COLUMNS} {record} key = %s AND {_LIVE}",
+        f"SELECT key, {_COLUMNS} {record} key = ANY(%s::bytea[]) AND {_LIVE}",
+        f"{within} ORDER BY key LIMIT %s::int4",
+        f"{within}{pad} ORDER BY key DESC LIMIT %s::int4",
+        f"{entry}{pad * 2} ORDER BY number LIMIT %s::int4",
+        f"{entry}{pad * 3} ORDER BY number DESC LIMIT %s::int4",
+        f"SELECT * FROM {name}.commit_v1(%s::text, %s::float8, %s::bool, %s::text, %s::bytea[], %s::int4[], %s::int4[], "  # noqa: S608
+        "%s::int4[], %s::bool[], %s::int8[], %s::int4[], %s::int4[], %s::float8[], %s::bytea[], %s::bytea[], "
+        "%s::bytea, %s::bytea, %s::float8, %s::bool)",
+        f"SELECT {name}.sweep_v1(%s::float8, %s::bytea, %s::int4)",
+    )
+
+
+class PostgresBackend:
+    """Keeps everything in one schema of a Postgres database. Nothing is opened before the first call."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        durability: Durability = "full",
+        clock: Clock | None = None,
+        schema: str = "tenuto",
+        pool: int = 10,
+        timeout: float = 30.0,
+    ) -> None:
+        base, chosen = _split(url)
+        self.schema = chosen.get("schema", schema)
+        self.durability = chosen.get("durability", durability)
+        self._size = _number("pool", chosen.get("pool", pool), 1, 1_000)
+        self._timeout = _number("timeout", chosen.get("timeout", timeout), 0.05, 86_400)
+        if self.durability not in ("full", "process"):
+            raise InvalidInput(f'durability is "full" or "process", not {self.durability!r}.')
+        self._sql = _statements(self.schema)
+        self._conninfo, self.place = _conninfo(base, self._timeout)
+        self._wait = f"{max(1, int(self._timeout * 800))}ms"
+        self._steady = Steady(clock) if clock is not None else None
+        self._closed = False
+        self._start_afresh()
+        _living.add(self)
+
+    def _start_afresh(self) -> None:
+        self._opening = threading.Lock()
+        self._timing = threading.Lock()
+        self._pool = Pool(self._conninfo, self.place, int(self._size), self._timeout)
+        weakref.finalize(self, self._pool.close)  # a client that is dropped unclosed leaves no connection behind
+        self._ready = False
+        self._offset: float | None = None  # what to add to the monotonic clock to have the server's
+        self._latest = 0.0
+        self._sweep_due = 0.0
+        self._sweeping = threading.Lock()
+
+    # -- the verbs ---------------------------------------------------------------------------
+
+    def read(self, keys: Sequence[bytes]) -> list[Record | None]:
+        """Return the live record at each key, all from one moment."""
+        validate_read(keys)
+        self.open()
+        prefix, tenant = _tenant(keys[0]) if keys else (b"", None)
+        if tenant is None:
+            return [None] * len(keys)
+        cut = len(prefix)
+        if len(keys) == 1:
+            found = self._ask(self._sql.one, (tenant, keys[0][cut:], self._held()))
+            return [rows.believed(keys[0], found[0]) if found else None]
+        stored = self._ask(self._sql.many, (tenant, [key[cut:] for key in keys], self._held()))
+        records = {(key := prefix + row[0]): rows.believed(key, row[1:]) for row in stored}
+        return [records.get(key) for key in keys]
+
+    def scan(
+        self, prefix: bytes, *, after: bytes | None = None, limit: int = 100, reverse: bool = False
+    ) -> list[Record]:
+        """Return up to `limit` live records below `prefix` in key order, all from one moment."""
+        validate_limit(limit)
+        self.open()
+        whole, tenant = _tenant(prefix)
+        if tenant is None:
+            raise InvalidInput("A scan stays within one tenant; let its prefix begin with keys.pack(tenant).")
+        low, high = prefix, keys.after_prefix(prefix)
+        if after is not None and reverse:
+            high = after if high is None else min(high, after)
+        elif after is not None:
+            low = max(low, after + b"\x00")
+        if not low.startswith(whole) or (high is not None and high <= low):
+            return []
+        cut = len(whole)
+        end = high[cut:] if high is not None and high.startswith(whole) else rows.END
+        sql = self._sql.down if reverse else self._sql.up
+        pad = (None,) if reverse else ()
+        found = self._ask(sql, (tenant, low[cut:], end, self._held(), *pad, limit))
+        return [rows.believed(whole + row[0], row[1:]) for row in found]
+
+    def entries(
+        self, stream: bytes, *, after: int | None = None, limit: int = 100, reverse: bool = False
+    ) -> list[Entry]:
+        """Return up to `limit` entries of a stream by number, all from one moment."""
+        validate_limit(limit)
+        self.open()
+        prefix, tenant = _tenant(stream)
+        if tenant is None:
+            return []
+        low, high = 0, (1 << 63) - 1
+        if after is not None:
+            low, high = (0, max(0, min(after, high))) if reverse else (max(0, min(after, high)), high)
+        sql = self._sql.entries_down if reverse else self._sql.entries_up
+        pad = (None,) * (3 if reverse else 2)
+        stored = self._ask(sql, (tenant, stream[len(prefix) :], low, high, *pad, limit))
+        found = [rows.believed_entry(stream, row) for row in stored]
+        return rows.in_a_row(stream, found, None if reverse else low + 1, reverse=reverse)
+
+    def commit(self, checks: Sequence[AnyCheck], writes: Sequence[Write], *, request: bytes | None = None) -> Commit:
+        """Apply all writes if all checks hold, atomically, and durably before it returns: one round trip."""
+        validate(checks, writes, request)
+        self.open()
+        touched = checks[0][0] if checks else writes[0][0] if writes else b""
+        prefix, tenant = _tenant(touched)
+        arguments = _arguments(len(prefix), checks, writes) if tenant is not None else _nothing(checks, writes)
+        content, made, first = None, None, False
+        if request is not None:
+            digests = [b"" if type(write) is Delete else own for write, own in zip(writes, arguments[-2], strict=True)]
+            content, made, first = fingerprint(checks, writes, digests), request_time(request), is_first_use(request)
+        head = (tenant or rows.NO_TENANT, None, self.durability == "full", self._wait)
+        row = self._send((*head, *arguments, request, content, made, first), checks, request)
+        versions, at, repeated = row
+        if not repeated and at >= self._sweep_due:
+            self._sweep_due = at + _SWEEP_SECONDS
+            threading.Thread(target=_sweep, args=(weakref.ref(self),), name="tenuto-sweep", daemon=True).start()
+        return Commit(tuple(versions), at, repeated)
+
+    def now(self) -> float:
+        """Return the server's time as this client last measured it, never less than before."""
+        if self._steady is not None:
+            return self._steady.now()
+        if self._offset is None:
+            self.open()
+        with self._timing:
+            self._latest = max(self._latest, time.monotonic() + (self._offset or 0.0))
+            return self._latest
+
+    def close(self) -> None:
+        """Let go of every connection; a call that is under way comes to its end."""
+        self._closed = True
+        self._ready = False
+        self._pool.close()
+        if self._sweeping.acquire(timeout=min(self._timeout, 5.0)):  # a sweep under way is short
+            self._sweeping.release()
+
+    # -- calling the server --------------------------------------------------------------------
+
+    def _held(self) -> float | None:
+        return self._steady.now() if self._steady is not None else None
+
+    def _ask(self, sql: str, arguments: Sequence[Any]) -> list[Any]:
+        """Run one statement that changes nothing; a connection that broke is replaced once."""
+        return self._call(lambda line: _fetch(line, sql, arguments))
+
+    def _ask_rarely(self, sql: str, arguments: Sequence[Any]) -> list[Any]:
+        return self._call(lambda line: _fetch(line, sql, arguments, prepare=False))
+
+    def _call(self, work: Callable[[Line], T]) -> T:
+        for final in (False, True):
+            try:
+                return self._once(work)
+            except psycopg.Error as error:
+                if final or not lost(error) or isinstance(error, psycopg.errors.ConnectionTimeout):
+                    raise translated(error, self.place) from error
+                if type(error) is not psycopg.OperationalError and error.sqlstate is None:
+                    raise translated(error, self.place) from error
+        raise AssertionError("unreachable")
+
+    def _once(self, work: Callable[[Line], T]) -> T:
+        pool = self._pool
+        line = pool.take()
+        try:
+            return work(line)
+        except psycopg.Error as error:
+            if not unprepared(error) or line.prepare_threshold is None:
+                raise
+            # Nothing was executed: a pooler gave this call another server than the one that was prepared.
+            self._without_prepared(line)
+            return work(line)
+        finally:
+            pool.give_back(line)
+
+    def _without_prepared(self, line: Line) -> None:
+        self._pool.prepare = False
+        line.prepare_threshold = None
+
+    def _send(self, arguments: tuple[Any, ...], checks: Sequence[AnyCheck], request: bytes | None) -> Any:
+        """Call `commit_v1`, again when the server rolled it back because of another transaction."""
+        pool = self._pool
+        deadline = time.monotonic() + self._timeout
+        pauses = backoff(_TRIES, first=0.002)
+        while True:
+            sent = False
+            try:
+                line = pool.take(max(0.001, deadline - time.monotonic()))
+                try:
+                    sent = True
+                    begun = time.monotonic()
+                    call = (arguments[0], self._held(), *arguments[2:])
+                    try:
+                        row = _fetch(line, self._sql.commit, call)[0]
+                    except psycopg.Error as error:
+                        if not unprepared(error) or line.prepare_threshold is None:
+                            raise
+                        self._without_prepared(line)
+                        row = _fetch(line, self._sql.commit, call)[0]
+                finally:
+                    pool.give_back(line)
+            except psycopg.Error as error:
+                if error.sqlstate == schema_of.CONFLICT:
+                    at = [int(n) - 1 for n in (error.diag.message_detail or "").split(",")]
+                    different = list(dict.fromkeys(checks[n][0] for n in at))
+                    raise Conflict("Something else was written first; read again and decide anew.", different) from None
+                pause = next(pauses, None) if error.sqlstate in AGAIN else None
+                if pause is None or time.monotonic() + pause > deadline:
+                    raise translated(error, self.place, sent=sent, request=request) from error
+                time.sleep(pause)
+            else:
+                if self._steady is None and not row[2]:
+                    self._measured(row[1], begun, time.monotonic())
+                return row
+
+    def _measured(self, server: float, sent: float, received: float) -> None:
+        """Keep the offset where it agrees with this answer, else move it as little as will do."""
+        with self._timing:
+            least, most = server - received, server - sent
+            known = self._offset
+            self._offset = (least + most) / 2 if known is None else min(max(known, least), most)
+
+    # -- opening -----------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Connect, and create or upgrade the schema where needed. Calling it again does nothing."""
+        if self._ready:
+            return
+        if self._closed:
+            raise Closed("This store was closed; open a new client.")
+        with self._opening:
+            if not self._ready:
+                self._call(self._prepare)
+                self._ready = True
+
+    def _prepare(self, line: Line) -> None:
+        begun = time.monotonic()
+        pid, moment, encoding, fsync, _version, there = _fetch(line, _FACTS, (f"{self.schema}.migrations",))[0]
+        if pid != line.info.backend_pid:
+            # A pooler stands in between: a statement prepared here may run on another server, or, worse,
+            # another client's of the same name may run in its place.
+            self._without_prepared(line)
+        if encoding != "UTF8":
+            raise InvalidInput(f"The database of {self.place} has the encoding {encoding}; use one made with UTF8.")
+        if fsync != "on":
+            _log.warning("%s runs with fsync=%s: a power loss can take or damage what was committed", self.place, fsync)
+        if not there or self._applied(line) < schema_of.known():
+            self._migrate(line)
+        self._measured(moment, begun, time.monotonic())
+
+    def _applied(self, line: Line) -> int:
+        """Return the number of the newest migration, or raise `NewerFormat`."""
+        table = f"{schema_of.schema_name(self.schema)}.migrations"
+        sql = (
+            f"SELECT coalesce(max(number), 0), coalesce(max(min_reader), 0), coalesce(max(min_writer), 0) FROM {table}"  # noqa: S608
+        )
+        number, reader, writer = _fetch(line, sql, ())[0]
+        if max(reader, writer) > schema_of.known():
+            raise NewerFormat(
+                f"{self.place} was written by a newer version of tenuto (format {number}, this one knows "
+                f"{schema_of.known()}). It was left untouched; upgrade tenuto to open it."
+            )
+        return int(number)
+
+    def _migrate(self, line: Line) -> None:
+        try:
+            with line.transaction():
+                # One at a time; whoever comes second finds it done.
+                line.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 3))", (self.schema,))
+                line.execute(schema_of.book_sql(self.schema).encode())
+                applied = self._applied(line)
+                for migration in schema_of.MIGRATIONS:
+                    if migration.number > applied:
+                        line.execute(schema_of.step_sql(self.schema, migration).encode())
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise StorageUnavailable(
+                f"The schema {self.schema!r} of {self.place} is missing or older than this version of tenuto, and this "
+                "role may not change it. Have somebody who may run what `tenuto migrate --sql` prints "
+                "(tenuto.backends.postgres.migration_sql), then try again."
+            ) from error
+
+    def migrate(self) -> None:
+        """Create or upgrade the schema now: all of it in one transaction, or nothing."""
+        self.open()
+        self._call(self._migrate)
+
+    def migrate_check(self) -> list[str]:
+        """Return the names of the migrations that are not applied yet; nothing is changed."""
+        if self._closed:
+            raise Closed("This store was closed; open a new client.")
+
+        def look(line: Line) -> int:
+            there = _fetch(line, "SELECT to_regclass(%s) IS NOT NULL", (f"{self.schema}.migrations",))[0][0]
+            return self._applied(line) if there else 0
+
+        applied = self._call(look)
+        return [migration.name for migration in schema_of.MIGRATIONS if migration.number > applied]
+
+    # -- operations --------------------------------------------------------------------------
+
+    def sweep(self) -> None:
+        """Turn what has expired into tombstones, and let go of old tombstones and requests, a few at a time."""
+        for _ in range(_SWEEP_ROUNDS):
+            now = self.now()
+            oldest = int(max(0, now - REQUEST_LIFE - 60) * 1000).to_bytes(6, "big")
+            if self._ask(self._sql.sweep, (self._held(), oldest, _SWEEP_ROWS))[0][0] < _SWEEP_ROWS:
+                return
+
+    def check(self) -> list[Finding]:
+        """Verify every record's digest, every stream's links and its head, a page at a time."""
+        self.open()
+        return check_rows(self._ask_rarely, schema_of.schema_name(self.schema))
+
+    def stats(self) -> Mapping[str, Any]:
+        """Say which server it is, how durable it is as it is set up now, and how large."""
+        self.open()
+        found = figures(self._ask_rarely, schema_of.schema_name(self.schema), full=self.durability == "full")
+        pool = {"size": self._pool.size, "idle": self._pool.idle, "in_use": self._pool.lent}
+        return {
+            "backend": "postgres",
+            "place": self.place,
+            "schema": self.schema,
+            "durability": self.durability,
+            **found,
+            "pool": pool,
+            "prepared_statements": self._pool.prepare,
+        }
+
+    def _after_fork(self) -> None:
+        """Start afresh in a forked child: the parent's connections and locks are not this process's."""
+        self._pool.forget()
+        self._start_afresh()
+
+    def __repr__(self) -> str:
+        """Say where, without the password; nothing is opened."""
+        return f"<PostgresBackend {self.place}, schema {self.schema}>"
+
+
+def _tenant(key: bytes) -> tuple[bytes, str | None]:
+    prefix = keys.tenant_of(key)
+    return prefix, rows.tenant_text(prefix)
+
+
+def _fetch(line: Line, sql: str, arguments: Sequence[Any], *, prepare: bool | None = None) -> list[Any]:
+    cursor = line.kept or line.cursor(binary=True)
+    line.kept = None  # a statement that fails takes its cursor with it
+    cursor.execute(sql.encode(), arguments, prepare=prepare)
+    found = cursor.fetchall()
+    if len(found) <= 1:  # a cursor holds on to its last rows
+        line.kept = cursor
+    return found
+
+
+def _listed(numbers: Sequence[Any]) -> str:
+    # As text: the driver would choose a type by each number's size, and prepare a statement for each.
+    return "{" + ",".join(["NULL" if number is None else str(number) for number in numbers]) + "}"
+
+
+def _arguments(cut: int, checks: Sequence[AnyCheck], writes: Sequence[Write]) -> tuple[Any, ...]:
+    """Return a commit as flat arrays: every key once, sorted, then checks and writes by the place of their key."""
+    uses: dict[bytes, int] = {}
+    scopes: dict[bytes, int] = {}
+    for check in checks:
+        uses[check[0]] = uses.get(check[0], 0) | (CHECK_RECORD if type(check) is Check else CHECK_END)
+    for write in writes:
+        key = write[0]
+        uses[key] = uses.get(key, 0) | (WRITE_STREAM if type(write) is Append else WRITE_RECORD)
+        if key not in scopes:
+            scopes[key] = len(keys.scope_of(key)) - cut
+    order = sorted(uses)
+    at = {key: n for n, key in enumerate(order, 1)}
+    return (
+        [key[cut:] for key in order],
+        _listed([uses[key] for key in order]),
+        _listed([scopes.get(key, 0) for key in order]),
+        _listed([at[check[0]] for check in checks]),
+        _listed([type(check) is not Check for check in checks]),
+        _listed([check[1] for check in checks]),
+        _listed([at[write[0]] for write in writes]),
+        _listed([_KINDS[type(write)] for write in writes]),
+        _listed([repr(float(write.ttl)) if type(write) is Put and write.ttl is not None else None for write in writes]),
+        [b"" if type(write) is Delete else rows.digest_of(write[0], write[1]) for write in writes],
+        [b"" if type(write) is Delete else write[1] for write in writes],
+    )
+
+
+_KINDS: Final[dict[type, int]] = {Put: 0, Delete: 1, Append: 2}
+
+
+def _nothing(checks: Sequence[AnyCheck], writes: Sequence[Write]) -> tuple[Any, ...]:
+    """Return an empty commit: where there is no tenant nothing is stored, so every check of 0 holds."""
+    for write in writes:
+        keys.scope_of(write[0])
+    different = [check[0] for check in checks if check[1] != 0]
+    if different:
+        raise Conflict("Something else was written first; read again and decide anew.", different)
+    return _arguments(0, [], [])
+
+
+def _split(url: str) -> tuple[str, dict[str, str]]:
+    """Return a URL without tenuto's own options, and those."""
+    if "://" not in url:
+        return url, {}
+    base, _, query = url.partition("?")
+    pairs = parse_qsl(query, keep_blank_values=True)
+    own = {name: text for name, text in pairs if name in _OPTIONS}
+    rest = [(name, text) for name, text in pairs if name not in _OPTIONS]
+    return base + ("?" + urlencode(rest) if rest else ""), own
+
+
+def _conninfo(base: str, timeout: float) -> tuple[str, str]:
+    """Return what to connect with, and how to name the place without its password."""
+    try:
+        given = conninfo_to_dict(base)
+    except psycopg.ProgrammingError:
+        raise InvalidInput(
+            "The URL of the store is not one that Postgres takes; write postgresql://user@host:5432/database, "
+            "with special characters in names and passwords percent-encoded."
+        ) from None
+    defaults: dict[str, str | int | None] = {
+        "client_encoding": "utf8",
+        "application_name": "tenuto",
+        "keepalives_idle": 30,
+        "keepalives_interval": 10,
+        "keepalives_count": 3,
+        "tcp_user_timeout": int(timeout * 1000),
+    }
+    conninfo = make_conninfo("", **{**defaults, **given})
+    host = given.get("host") or given.get("hostaddr") or "local socket"
+    port = f":{given['port']}" if given.get("port") else ""
+    return conninfo, f"postgres at {host}{port}/{given.get('dbname') or given.get('user') or ''}"
+
+
+def _number(name: str, text: str | float, least: float, most: float) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not least <= number <= most:
+        raise InvalidInput(f"{name} is a number from {least:g} to {most:g}, not {text!r}.")
+    return number
+
+
+def _sweep(ref: weakref.ref[PostgresBackend]) -> None:
+    backend = ref()
+    if backend is None or not backend._sweeping.acquire(blocking=False):
+        return
+    try:
+        backend.sweep()
+    except TenutoError as error:
+        if not isinstance(error, Closed):
+            _log.warning("the sweep of %s failed and will be tried again: %s", backend.place, error)
+    finally:
+        backend._sweeping.release()
+
+
+_living: weakref.WeakSet[PostgresBackend] = weakref.WeakSet()
+
+
+def _forget_parent() -> None:
+    for backend in list(_living):
+        backend._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parent)

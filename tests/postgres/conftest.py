@@ -1,0 +1,37 @@
+"""One server for the session, a schema for each test."""
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_spec = importlib.util.spec_from_file_location("pg_server", Path(__file__).with_name("pg_server.py"))
+pg_server = importlib.util.module_from_spec(_spec)
+sys.modules.setdefault("pg_server", pg_server)
+_spec.loader.exec_module(pg_server)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Any]:
+    found = pg_server.shared()
+    pg_server.SHARED = found
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[Any]:
+    """A server that a test may kill, freeze and set up otherwise."""
+    started = pg_server.Server()
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def schema(server: Any) -> Iterator[str]:
+    name = pg_server.new_schema()
+    yield name
+    server.execute(f'DROP SCHEMA IF EXISTS "{name}" CASCADE')

@@ -1,0 +1,73 @@
+"""The one suite, and the model, over Postgres."""
+
+import importlib.util
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pg_server
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tenuto.backends.postgres import PostgresBackend
+from tenuto.kernel.contract import Backend
+from tenuto.testing import HeldClock
+from tenuto.testing.contract import BackendContract
+from tenuto.wrappers.tenant import Tenant
+
+_path = Path(__file__).parent.parent / "contract" / "test_model.py"
+_spec = importlib.util.spec_from_file_location("tenuto_model", _path)
+_model = sys.modules["tenuto_model"] = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_model)
+
+
+@pytest.mark.usefixtures("server")
+class OverPostgres(BackendContract):
+    durability = "full"
+
+    @pytest.fixture(autouse=True)
+    def _place(self, server: Any, schema: str) -> None:
+        self.server, self.schema = server, schema
+
+    def connect(self, place: Path, clock: HeldClock) -> Backend:
+        return pg_server.backend(self.server, self.schema, clock=clock, durability=self.durability)
+
+
+class TestPostgres(OverPostgres):
+    pass
+
+
+class TestPostgresProcessDurability(OverPostgres):
+    durability = "process"
+
+
+class TestTenantOfPostgres(OverPostgres):
+    confined = True
+
+    def connect(self, place: Path, clock: HeldClock) -> Backend:
+        return Tenant(super().connect(place, clock), "acme")
+
+
+class PostgresModel(_model.Model):
+    def open(self) -> PostgresBackend:
+        if not hasattr(self, "schema"):
+            self.schema = "m_" + uuid.uuid4().hex[:12]
+        return pg_server.backend(pg_server.SHARED, self.schema, clock=self.clock, durability="process", pool=2)
+
+    def teardown(self) -> None:
+        super().teardown()
+        if hasattr(self, "schema"):
+            pg_server.SHARED.execute(f'DROP SCHEMA IF EXISTS "{self.schema}" CASCADE')
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("server")
+def test_postgres_never_differs_from_a_dict() -> None:
+    run_state_machine_as_test(
+        PostgresModel,
+        settings=settings(
+            max_examples=20, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
