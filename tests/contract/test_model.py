@@ -83,7 +83,7 @@ class Model(RuleBasedStateMachine):
                 versions.append(self.versions.get(write.key, 0))
         return tuple(versions)
 
-    @rule(writes=st.lists(a_write, max_size=5).map(once_each), requested=st.booleans())
+    @rule(writes=st.lists(a_write, min_size=1, max_size=5).map(once_each), requested=st.booleans())
     def commit(self, writes: list[Any], requested: bool) -> None:
         request = new_request(self.store.now()) if requested else None
         done = self.store.commit([], writes, request=request)

@@ -136,6 +136,7 @@ class Writer:
             body = ormsgpack.packb([outcome.at, *versions])
             record = (job.content, digest(request, job.content, body)[:8] + body)
             self._requests[request] = record
+            self._sums.append(record[1])
             self._run("INSERT INTO requests VALUES (?, ?, ?)", (request, *record))
 
     def finish(self, counter: Counter) -> Counter | None:

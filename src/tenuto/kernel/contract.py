@@ -183,7 +183,7 @@ class Backend(Protocol):
         ...
 
 
-def validate(  # noqa: C901 - one rule after the other
+def validate(  # noqa: C901, PLR0912 - one rule after the other
     checks: Sequence[AnyCheck], writes: Sequence[Write], request: bytes | None
 ) -> None:
     """Raise `InvalidInput` unless the commit is within the limits that hold on every backend."""
@@ -192,6 +192,8 @@ def validate(  # noqa: C901 - one rule after the other
             f"A commit takes up to {MAX_WRITES:,} writes and as many checks; this one has "
             f"{len(writes):,} and {len(checks):,}. Split it into several commits."
         )
+    if not writes and not checks:
+        raise InvalidInput("A commit has at least one check or one write.")
     total = 0
     records: set[bytes] = set()
     streams: set[bytes] = set()

@@ -363,6 +363,15 @@ class BackendContract(SeveralClients):
         assert record is not None
         assert record.version == 1
 
+    def test_a_request_that_writes_nothing_is_remembered_too(self, store: Backend) -> None:
+        request = new_request(store.now())
+        assert not store.commit([Check(A, 0)], [], request=request).repeated
+        assert store.commit([Check(A, 0)], [], request=request).repeated
+        with pytest.raises(RequestReused):
+            store.commit([], [Put(A, b"1")], request=request)
+        with pytest.raises(InvalidInput):
+            store.commit([], [])
+
     def test_a_request_is_known_before_its_checks_are_made(self, store: Backend) -> None:
         request = new_request(store.now())
         first = store.commit([Check(A, 0)], [Put(A, b"1")], request=request)
