@@ -76,6 +76,15 @@ class Readers:
         else:
             self.home.append(reader)
 
+    def after_error(self, reader: apsw.Connection, error: BaseException) -> None:
+        """Take a connection back after a failed read; raise the driver's errors as tenuto's."""
+        if isinstance(error, TenutoError):
+            self.put_back(reader)
+            return
+        self.discard(reader)
+        if isinstance(error, apsw.Error | UnicodeDecodeError):  # the latter: a blob that a flipped bit made a text
+            raise translated(error, self.path) from error
+
     def close(self) -> None:
         """Close what is here; what is out is closed when it comes back."""
         self.closed = True
@@ -84,7 +93,7 @@ class Readers:
 
 
 class _Reading:
-    """A connection for one read; written out, as it is on every read's path."""
+    """A connection for one read."""
 
     __slots__ = ("_connection", "_readers")
 
@@ -99,9 +108,7 @@ class _Reading:
         return self._connection
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, TenutoError):
+        if error is None:
             self._readers.put_back(self._connection)
-            return
-        self._readers.discard(self._connection)
-        if isinstance(error, apsw.Error | UnicodeDecodeError):  # the latter: a blob that a flipped bit made a text
-            raise translated(error, self._readers.path) from error
+        else:
+            self._readers.after_error(self._connection, error)

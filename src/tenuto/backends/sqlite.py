@@ -116,14 +116,26 @@ class SqliteBackend:
 
     def read(self, keys: Sequence[bytes]) -> list[Record | None]:
         """Return the live record at each key, all from one moment."""
-        validate_read(keys)
         if not self._ready or self._closed:
             self.open()
+        if len(keys) == 1:  # the common case, and worth its lines
+            readers = self._readers
+            try:
+                reader = readers.home.pop()
+            except IndexError:
+                reader = readers.make()
+            try:
+                record = rows.find(reader, keys[0])
+            except BaseException as error:
+                readers.after_error(reader, error)
+                raise
+            readers.put_back(reader)
+            if record is not None and record.expires_at is not None and not _lives(record, self._steady.now()):
+                return [None]
+            return [record]
+        validate_read(keys)
         now = self._steady.now()
         with self._readers.one() as connection:
-            if len(keys) == 1:
-                record = rows.find(connection, keys[0])
-                return [record if record is None or _lives(record, now) else None]
             found = rows.find_many(connection, keys)
         return [record if (record := found.get(key)) and _lives(record, now) else None for key in keys]
 

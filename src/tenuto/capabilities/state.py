@@ -67,7 +67,8 @@ class State:
 
     def get(self, scope: str, key: str, default: Any = None) -> Any:
         """Return the value of `key`, or `default` where there is none."""
-        record = self._kernel.read([self._key(scope, key)])[0]
+        where = keys.named(scope, "scope") + self._kind_part + keys.named(key, "key")
+        record = self._kernel.read([where])[0]
         return default if record is None else codec.decode(codec.decode(record.value)[2])
 
     @paced

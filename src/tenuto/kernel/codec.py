@@ -76,19 +76,26 @@ def decode(data: bytes) -> Any:
             f"A stored value has format {seen}, which this version of tenuto does not know. "
             "If a newer version wrote it, upgrade; else restore it from a backup."
         )
-    return _unpack(data[1:])
+    try:
+        return ormsgpack.unpackb(data[1:], ext_hook=_lift)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _undecodable(error) from error
 
 
-def _unpack(body: bytes | memoryview) -> Any:
+def _unpack(body: bytes) -> Any:
     try:
         return ormsgpack.unpackb(body, ext_hook=_lift)
     except (ValueError, TypeError, RecursionError) as error:
-        # The decoder keeps the hook's error to itself; the hook has left it here.
-        cause = getattr(_failed, "error", None) or error
-        _failed.error = None
-        if isinstance(cause, Damaged | UnknownType):
-            raise cause from None
-        raise Damaged(f"A stored value cannot be decoded ({cause}); restore it from a backup.") from cause
+        raise _undecodable(error) from error
+
+
+def _undecodable(error: Exception) -> Damaged | UnknownType:
+    # The decoder keeps the hook's error to itself; the hook has left it here.
+    cause = getattr(_failed, "error", None) or error
+    _failed.error = None
+    if isinstance(cause, Damaged | UnknownType):
+        return cause
+    return Damaged(f"A stored value cannot be decoded ({cause}); restore it from a backup.")
 
 
 _failed = threading.local()

@@ -103,7 +103,8 @@ def after_prefix(prefix: bytes) -> bytes | None:
 def named(value: str, what: str) -> bytes:
     """Return a name as the part of a key that it makes, or raise `InvalidInput` that says why it cannot."""
     if type(value) is str and 0 < len(value) <= 512 and "\x00" not in value:
-        return b"\x02" + _text(value) + b"\x00"
+        raw = value.encode() if value.isascii() else _text(value)
+        return b"\x02%b\x00" % raw
     return pack(name(value, what))
 
 

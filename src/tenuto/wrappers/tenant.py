@@ -36,6 +36,9 @@ class Tenant:
     def read(self, keys: Sequence[bytes]) -> list[Record | None]:
         """Read the tenant's records."""
         prefix, cut = self._prefix, len(self._prefix)
+        if len(keys) == 1:
+            one = self._backend.read([prefix + keys[0]])[0]
+            return [one and Record(one[0][cut:], one[1], one[2], one[3], one[4])]
         found = self._backend.read([prefix + key for key in keys])
         return [record and Record(record[0][cut:], *record[1:]) for record in found]
 
