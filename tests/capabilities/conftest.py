@@ -1,0 +1,73 @@
+"""What a capability promises, it promises on every backend: here `backend` is each of them, on real servers."""
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto.backends import connect
+from tenuto.kernel.contract import Backend
+from tenuto.testing import HeldClock
+
+TESTS = Path(__file__).parent.parent
+
+
+def _module(name: str, path: Path) -> Any:
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+pg_server = _module("pg_server", TESTS / "postgres" / "pg_server.py")
+servers = _module("servers", TESTS / "redis" / "servers.py")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Any]:
+    server = pg_server.shared()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[str]:
+    if elsewhere := os.environ.get("TENUTO_TEST_REDIS"):
+        yield elsewhere
+        return
+    with servers.Server(*servers.FULL) as server:
+        yield server.url()
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[str]:
+    nodes = servers.Cluster()
+    yield nodes.url()
+    nodes.stop()
+
+
+def _with(url: str, option: str) -> str:
+    return f"{url}{'&' if '?' in url else '?'}{option}"
+
+
+@pytest.fixture(params=["volatile", "sqlite", "postgres", "valkey", "cluster"])
+def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: HeldClock) -> Iterator[Backend]:
+    """A store of each kind, empty, whose time is the test's."""
+    if request.param == "volatile":
+        url = "volatile:"
+    elif request.param == "sqlite":
+        url = str(tmp_path / "store.db")
+    elif request.param == "postgres":
+        url = _with(request.getfixturevalue("postgres").url, f"schema={pg_server.new_schema()}")
+    else:
+        url = _with(request.getfixturevalue(request.param), f"prefix={servers.fresh_prefix()}")
+    store = connect(url, clock=clock)
+    yield store
+    store.close()
