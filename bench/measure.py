@@ -14,6 +14,7 @@ import platform
 import random
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -25,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+
+import tenuto
 
 RESULTS = Path(__file__).parent / "results"
 _chance = random.Random(7)
@@ -62,7 +65,7 @@ class Table:
 def environment() -> dict[str, Any]:
     """Say on what all of this was measured."""
     return {
-        "tenuto": version("tenuto"),
+        "tenuto": f"{version('tenuto')} ({_commit()})",
         "python": platform.python_version(),
         "apsw": apsw.apsw_version(),
         "sqlite": apsw.sqlite_lib_version(),
@@ -71,6 +74,16 @@ def environment() -> dict[str, Any]:
         "load": [round(load, 2) for load in os.getloadavg()],
         "disk": filesystem(bench_dir()),
     }
+
+
+def _commit() -> str:
+    """Say which sources are measured: the commit, and whether anything was changed since."""
+    where = Path(tenuto.__file__).parent
+    command = ["git", "-C", str(where), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return str(where)
 
 
 def save(name: str, table: Table, about: Mapping[str, Any]) -> Path:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-_spec = importlib.util.spec_from_file_location("pg_server", Path(__file__).with_name("pg_server.py"))
-pg_server = importlib.util.module_from_spec(_spec)
-sys.modules.setdefault("pg_server", pg_server)
-_spec.loader.exec_module(pg_server)
+if "pg_server" not in sys.modules:  # tests/capabilities has servers of the same kind
+    _spec = importlib.util.spec_from_file_location("pg_server", Path(__file__).with_name("pg_server.py"))
+    sys.modules["pg_server"] = importlib.util.module_from_spec(_spec)
+    _spec.loader.exec_module(sys.modules["pg_server"])
+pg_server = sys.modules["pg_server"]
 
 
 @pytest.fixture(scope="session")
