@@ -174,6 +174,16 @@ class LockFile:
             os.close(self._helper.fd)
 
 
+class _Ticket:
+    """One piece of work for the helper, and what became of it."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self.work = work
+        self.begun = False
+        self.ended = threading.Event()
+        self.error: BaseException | None = None
+
+
 class _Helper:
     """Waits for the lock in a thread of its own, so that the caller can stop waiting.
 
@@ -184,48 +194,38 @@ class _Helper:
         self.fd = fd
         self._mutex = threading.Lock()
         self._asked = threading.Semaphore(0)
-        self._done = threading.Semaphore(0)
         self._pending = False  # the thread is in the kernel's queue
-        self._work: Callable[[], None] | None = None  # what somebody still waits for
-        self._error: BaseException | None = None
+        self._ticket: _Ticket | None = None  # what somebody still waits for
         self._closed = False
         threading.Thread(target=self._run, name="tenuto-lock", daemon=True).start()
 
     def run(self, work: Callable[[], None], timeout: float) -> bool:
-        with self._mutex:
-            self._work, self._error = work, None
-            if not self._pending:
-                self._pending = True
-                self._asked.release()
+        ticket = _Ticket(work)
         try:
-            finished = self._done.acquire(timeout=timeout)
-        except BaseException:  # KeyboardInterrupt
-            if not self._withdraw(work):
-                self._wait_to_the_end()
+            with self._mutex:
+                self._ticket = ticket
+                if not self._pending:
+                    self._pending = True
+                    self._asked.release()
+            ended = ticket.ended.wait(timeout)
+        except BaseException:  # KeyboardInterrupt, at any line of the above
+            if not self._withdraw(ticket):
+                _wait_to_the_end(ticket)
             raise
-        if not finished:
-            if self._withdraw(work):
+        if not ended:
+            if self._withdraw(ticket):
                 return False
-            self._wait_to_the_end()  # it began after all: its outcome is what counts
-        if self._error is not None:
-            raise self._error
+            _wait_to_the_end(ticket)  # it began after all: its outcome is what counts
+        if ticket.error is not None:
+            raise ticket.error
         return True
 
-    def _withdraw(self, work: Callable[[], None]) -> bool:
+    def _withdraw(self, ticket: _Ticket) -> bool:
         """Take back what has not begun; False if it has."""
         with self._mutex:
-            if self._work is not work:
-                return False
-            self._work = None
-            return True
-
-    def _wait_to_the_end(self) -> None:
-        while True:
-            try:
-                self._done.acquire()
-            except KeyboardInterrupt:
-                continue  # a commit that has begun is not abandoned; it takes milliseconds
-            return
+            if self._ticket is ticket:
+                self._ticket = None
+            return not ticket.begun
 
     def _run(self) -> None:
         while True:
@@ -236,17 +236,27 @@ class _Helper:
             _lock(self.fd)
             with self._mutex:
                 self._pending = False
-                work, self._work = self._work, None
+                ticket, self._ticket = self._ticket, None
+                if ticket is not None:
+                    ticket.begun = True
             try:
-                if work is not None:
-                    work()
+                if ticket is not None:
+                    ticket.work()
             except BaseException as error:  # noqa: BLE001 - it is raised where the work was asked for
-                self._error = error
+                ticket.error = error  # type: ignore[union-attr]
             finally:
                 _unlock(self.fd)
-            if work is not None:
-                self._done.release()
+            if ticket is not None:
+                ticket.ended.set()
 
     def close(self) -> None:
         self._closed = True
         self._asked.release()
+
+
+def _wait_to_the_end(ticket: _Ticket) -> None:
+    while not ticket.ended.is_set():
+        try:
+            ticket.ended.wait()
+        except KeyboardInterrupt:
+            continue  # a commit that has begun is not abandoned; it takes milliseconds
