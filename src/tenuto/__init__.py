@@ -1,6 +1,7 @@
 """tenuto holds an agent's state, so that the agent can be killed at any line and carries on from there."""
 
-from tenuto.aio import AsyncTenuto
+from typing import TYPE_CHECKING, Any
+
 from tenuto.client import Tenuto
 from tenuto.errors import (
     Closed,
@@ -24,6 +25,9 @@ from tenuto.errors import (
     UnknownType,
 )
 from tenuto.kernel.codec import register
+
+if TYPE_CHECKING:
+    from tenuto.aio import AsyncTenuto
 
 __all__ = [
     "AsyncTenuto",
@@ -52,3 +56,11 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name == "AsyncTenuto":  # asyncio is a third of what importing takes: only for those who use it
+        from tenuto.aio import AsyncTenuto  # noqa: PLC0415
+
+        return AsyncTenuto
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -53,10 +53,7 @@ _SET_RECORD: Final = (
 class CommitJob(Job):
     """One call of `commit`."""
 
-    __slots__ = ("checks", "content", "digests", "request", "writes")
-
     def __init__(self, checks: Sequence[AnyCheck], writes: Sequence[Write], request: bytes | None) -> None:
-        super().__init__()
         self.checks = checks
         self.writes = writes
         self.request = request
@@ -67,12 +64,10 @@ class CommitJob(Job):
 class WorkJob(Job):
     """Upkeep that needs the write lock; it shares a transaction with whoever commits."""
 
-    __slots__ = ("request", "work")
+    request: bytes | None = None
 
     def __init__(self, work: Callable[[Writer], bool]) -> None:
-        super().__init__()
         self.work = work
-        self.request: bytes | None = None
 
 
 class Counter(NamedTuple):
@@ -92,6 +87,7 @@ class Writer:
         self._counter = Counter(-1, b"")
         self._heads: dict[bytes, Head] = {}
         self._ends: dict[bytes, End] = {}
+        self._streams: dict[bytes, int] = {}  # a stream keeps its id for ever, whoever writes to it
         self._requests: dict[bytes, tuple[bytes, bytes]] = {}
         self._sums: list[bytes] = []
 
@@ -165,12 +161,17 @@ class Writer:
         known = self._ends.get(stream)
         if known is not None:
             return known
-        row = rows.head(self.connection, stream)
-        if row is None:
-            return None
-        if row.kind != STREAM:
-            raise InvalidInput(NOT_BOTH)
-        return rows.last_entry(self.connection, stream, row.version)
+        number = self._streams.get(stream)
+        if number is None:
+            row = rows.head(self.connection, stream)
+            if row is None:
+                return None
+            if row.kind != STREAM:
+                raise InvalidInput(NOT_BOTH)
+            if len(self._streams) >= _REMEMBERED:
+                self._streams.clear()
+            self._streams[stream] = number = row.version
+        return rows.last_entry(self.connection, stream, number)
 
     def _require(self, checks: Sequence[AnyCheck], now: float) -> None:
         different = []
