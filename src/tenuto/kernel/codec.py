@@ -55,17 +55,42 @@ def digest(*parts: bytes) -> bytes:
 
 def encode(value: Any) -> bytes:
     """Return the stored form of a value, or raise `NotStorable` naming the part that has none."""
+    return _PREFIX + pack(value)
+
+
+def pack(value: Any) -> bytes:
+    """Return a value as one piece of a stored form, without the format byte before it."""
     try:
         body = ormsgpack.packb(value, default=_LOWER[0], option=_OPTIONS)
     except (TypeError, RecursionError):
         # Rare or wrong: the walk either finds a form for what the fast path has none for
         # (dicts with keys other than text), or says where the trouble is.
-        body = _pack_walked(value)
-    else:
-        # NaN goes through the encoder unseen; its first two bytes are a cheap, sure suspicion.
-        if b"\xcb" in body and (b"\xcb\x7f" in body or b"\xcb\xff" in body):
-            body = _pack_walked(value)
-    return _PREFIX + body
+        return _pack_walked(value)
+    return _pack_walked(value) if _may_hold_nan(body) else body
+
+
+def _may_hold_nan(body: bytes) -> bool:
+    """Suspect NaN, which goes through the encoder unseen: 0xcb begins a float, and these two bytes end its search."""
+    at = body.find(_FLOAT)
+    for _ in range(16):  # one byte is searched for much faster than two
+        if at < 0:
+            return False
+        if body[at + 1 : at + 2] in _NAN:
+            return True
+        at = body.find(_FLOAT, at + 1)
+    return at >= 0 and (body.find(b"\xcb\x7f", at) >= 0 or body.find(b"\xcb\xff", at) >= 0)
+
+
+_FLOAT: Final = b"\xcb"
+_NAN: Final = (b"\x7f", b"\xff")
+
+
+def unpack_plain(body: bytes) -> Any:
+    """Return a piece of a stored form as plain data; everything else in it stays packed, and packs again as it was."""
+    try:
+        return ormsgpack.unpackb(body, ext_hook=ormsgpack.Ext)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _undecodable(error) from error
 
 
 def decode(data: bytes) -> Any:
