@@ -2,6 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from tenuto.capabilities.checkpoints import Restored
+from tenuto.capabilities.lineage import Checkpoint
+from tenuto.capabilities.retention import Retention
 from tenuto.client import Tenuto
 from tenuto.errors import (
     Closed,
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncTenuto",
+    "Checkpoint",
     "Closed",
     "Conflict",
     "Damaged",
@@ -43,6 +47,8 @@ __all__ = [
     "ReadOnly",
     "RequestExpired",
     "RequestReused",
+    "Restored",
+    "Retention",
     "StaleLease",
     "StateConflict",
     "StorageFull",

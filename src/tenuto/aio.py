@@ -13,13 +13,17 @@ from types import TracebackType
 from typing import Any, Self
 
 from tenuto._offload import awaitable, settle, wait
+from tenuto.capabilities.checkpoints import Checkpoints, Saver
 from tenuto.capabilities.context import Fence
 from tenuto.capabilities.journal import Change
 from tenuto.capabilities.leases import Lease
+from tenuto.capabilities.lineage import Checkpoint
+from tenuto.capabilities.retention import Retention
 from tenuto.capabilities.state import ScopeView, State, Transaction
 from tenuto.capabilities.store import Store
 from tenuto.client import Correlation, Tenuto
 from tenuto.hooks.events import Hook
+from tenuto.kernel import codec
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.contract import Backend, Check
 from tenuto.kernel.durations import Duration
@@ -187,6 +191,55 @@ class AsyncLease:
         return repr(self._sync)
 
 
+class AsyncCheckpoints:
+    """`Checkpoints`, awaited."""
+
+    def __init__(self, sync: Checkpoints, pool: ThreadPoolExecutor) -> None:
+        self._sync = sync
+        self._pool = pool
+
+    _create = awaitable(Checkpoints.create)
+    restore = awaitable(Checkpoints.restore)
+    restore_as = awaitable(Checkpoints.restore_as)
+    get = awaitable(Checkpoints.get)
+    list = awaitable(Checkpoints.list)
+    diff = awaitable(Checkpoints.diff)
+    fork = awaitable(Checkpoints.fork)
+    delete = awaitable(Checkpoints.delete)
+    prune = awaitable(Checkpoints.prune)
+
+    async def create(
+        self, name: str, state: dict[str, Any], *, thread: str | None = None, user: str | None = None, meta: Any = None
+    ) -> Checkpoint:
+        """Save a state as it is now; what other tasks do to it meanwhile is not in it. See `Checkpoints.create`."""
+        return await self._create(name, _as_it_is(state), thread=thread, user=user, meta=meta)
+
+    def every(self, count: int, *, thread: str | None = None, name: str = "auto") -> AsyncSaver:
+        """Return a saver whose every `count`-th tick saves."""
+        return AsyncSaver(self._sync.every(count, thread=thread, name=name), self._pool)
+
+
+class AsyncSaver:
+    """`Saver`, awaited."""
+
+    def __init__(self, sync: Saver, pool: ThreadPoolExecutor) -> None:
+        self._sync = sync
+        self._pool = pool
+
+    ticks = awaitable(Saver.ticks)
+    _tick = awaitable(Saver.tick)
+
+    async def tick(self, state: dict[str, Any]) -> Checkpoint | None:
+        """Count one tick; save the state if it is time, and return the checkpoint."""
+        return await self._tick(_as_it_is(state))
+
+
+def _as_it_is(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy that is made before anything is awaited."""
+    copy: dict[str, Any] = codec.unpack(codec.pack(dict(state))) if isinstance(state, dict) else state
+    return copy
+
+
 class AsyncStore:
     """`Store`, awaited."""
 
@@ -234,8 +287,9 @@ class AsyncTenuto:
         durability: str = "full",
         clock: Clock | None = None,
         hooks: Sequence[Hook] = (),
+        retention: Retention | None = None,
     ) -> None:
-        sync = Tenuto(name, url, tenant=tenant, durability=durability, clock=clock, hooks=hooks)
+        sync = Tenuto(name, url, tenant=tenant, durability=durability, clock=clock, hooks=hooks, retention=retention)
         self._compose(sync, ThreadPoolExecutor(_THREADS, thread_name_prefix="tenuto"))
 
     def _compose(self, sync: Tenuto, pool: ThreadPoolExecutor) -> None:
@@ -246,6 +300,7 @@ class AsyncTenuto:
         self.clock = sync.clock
         self.kernel = AsyncKernel(sync.kernel, pool)
         self.state = AsyncState(sync.state, pool)
+        self.checkpoint = AsyncCheckpoints(sync.checkpoint, pool)
         self.store = AsyncStore(sync.store, pool)
 
     def user(self, user_id: str) -> AsyncScopeView:

@@ -8,9 +8,11 @@ from contextvars import Token
 from typing import Self
 
 from tenuto.backends import connect
+from tenuto.capabilities.checkpoints import Checkpoints
 from tenuto.capabilities.context import Context
 from tenuto.capabilities.keeper import Keeper
 from tenuto.capabilities.leases import Lease
+from tenuto.capabilities.retention import Retention
 from tenuto.capabilities.state import ScopeView, State
 from tenuto.capabilities.store import Store
 from tenuto.errors import InvalidInput
@@ -58,6 +60,7 @@ class Tenuto:
         durability: str = "full",
         clock: Clock | None = None,
         hooks: Sequence[Hook] = (),
+        retention: Retention | None = None,
     ) -> None:
         self.name = keys.name(name, "name")
         self.tenant = keys.name(tenant, "tenant")
@@ -73,12 +76,14 @@ class Tenuto:
                 raise InvalidInput(f"A hook is a callable that takes an event, not {type(hook).__name__}.")
         self._backend: Backend = Observe(backend, hooks) if hooks else backend
         self._keeper = Keeper()
+        self._retention = retention
         self._compose()
 
     def _compose(self) -> None:
         self.kernel: Backend = Tenant(self._backend, self.tenant)
         self._context = Context(self.kernel, self.clock, self.name)
         self.state = State(self._context)
+        self.checkpoint = Checkpoints(self._context, self._retention)
         self.store = Store(self._context)
         self._users = State(self._context, "user")
 

@@ -13,7 +13,7 @@ import ormsgpack
 
 from tenuto.errors import Damaged
 from tenuto.kernel import codec
-from tenuto.kernel.tree import RUN, Elements, Fields, Node, Piece, Run, array_head
+from tenuto.kernel.tree import RUN, WIDE, Elements, Fields, Node, Piece, Run, array_head
 
 _SET: Final = 0
 _DICT: Final = 1
@@ -88,7 +88,8 @@ def _equal(old: Piece | Run, new: Piece | Run) -> bool:
 def _elements(run: Piece | Run) -> list[tuple[bytes, Node | None]]:
     """Return what each element is known by, and its tree if it has one."""
     if type(run) is Run:
-        return [(b"\xc1" + node.digest, node) for node in run.of]  # 0xc1 begins no encoding
+        # By its bytes where it may have been part of one piece before; 0xc1 begins no encoding.
+        return [(b"".join(node.pieces()) if node.size <= WIDE else b"\xc1" + node.digest, node) for node in run.of]
     return [(ormsgpack.packb(element), None) for element in codec.unpack_plain(run.data)]  # type: ignore[union-attr]
 
 
@@ -153,7 +154,7 @@ def _apply(plain: Any, how: list[Any]) -> Any:
 
 def _follow(plain: list[Any], program: list[Any]) -> list[Any]:
     out: list[Any] = []
-    used: set[int] = set()
+    mark = 0  # no element from here on was copied yet
     for step in program:
         if type(step) is bytes:
             out += codec.unpack_plain(step)
@@ -162,11 +163,12 @@ def _follow(plain: list[Any], program: list[Any]) -> list[Any]:
         if type(what) is list:
             out.append(_apply(plain[start], what))
             continue
-        if not 0 <= start <= start + what <= len(plain):
+        end = start + what
+        if not 0 <= start <= end <= len(plain):
             raise IndexError("elements that are not there")
-        # The second copy of an element is one of its own: a later change may edit either.
-        out += [_again(plain[at]) if at in used else plain[at] for at in range(start, start + what)]
-        used.update(range(start, start + what))
+        # What was passed already may be copied a second time; that one is of its own, for a later change may edit it.
+        out += plain[start:end] if start >= mark else [_again(element) for element in plain[start:end]]
+        mark = max(mark, end)
     return out
 
 

@@ -152,7 +152,10 @@ def _grow(value: Any, old: Node | None, way: Way) -> Node:
 
 
 def _piece(data: bytes, old: Node | None, *, holds: bool = False) -> Piece:
-    return old if type(old) is Piece and old.data == data else Piece(data, holds=holds)
+    if type(old) is not Piece or old.data != data:
+        return Piece(data, holds=holds)
+    old.holds = old.holds or holds
+    return old
 
 
 def _grow_dict(value: dict[Any, Any], old: Node | None, way: Way) -> Node:
@@ -228,6 +231,24 @@ def _holds(node: Node) -> bool:
         return node.holds
     inner: Any = node.runs if type(node) is Elements else node.of  # type: ignore[union-attr]
     return any(_holds(one) for one in (inner.values() if type(inner) is dict else inner))
+
+
+def largest(node: Node) -> str:
+    """Return the path of the part that makes a tree large: down to where no part is half of it."""
+    path = ""
+    while type(node) is not Piece:
+        inner: list[tuple[str, Node]]
+        if type(node) is Fields:
+            inner = [(f".{name}" if name.isidentifier() else f"[{name!r:.80}]", one) for name, one in node.of.items()]
+        elif type(node) is Run:
+            inner = [(f"[{at}]", one) for at, one in enumerate(node.of)]
+        else:
+            inner = [("", run) for run in node.runs]  # type: ignore[union-attr]
+        step, biggest = max(inner, key=lambda pair: pair[1].size)
+        if biggest.size * 2 < node.size:
+            break
+        path, node = path + step, biggest
+    return path.removeprefix(".") or "the state"
 
 
 # -- MessagePack's heads ----------------------------------------------------------------------------
