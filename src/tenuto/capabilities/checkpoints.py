@@ -270,10 +270,9 @@ class Checkpoints:
             return self._find(name, thread, id)
         except Damaged as error:
             where = parse(id) if id is not None else None
-            line = self._line(thread, name or "")
-            if where is not None:
-                line = Lineage(self._context, self._blobs, where[0], where[1])
-            raise self._damaged(line, where[2] if where else 0, _wanted(name, thread, id), error) from error
+            kind, scope, number = where or (THREAD if thread is not None else NAME, thread or name or "", 0)
+            line = Lineage(self._context, self._blobs, kind, scope)
+            raise self._damaged(line, number, _wanted(name, thread, id), error) from error
 
     def _given(self, which: str | Checkpoint, thread: str | None) -> Any:
         if isinstance(which, Checkpoint):
