@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from tenuto.capabilities import blobs as large
 from tenuto.capabilities.blobs import Blobs, Content
 from tenuto.capabilities.context import Context, stamp
-from tenuto.capabilities.lineage import Checkpoint, Item, Lineage, Placed
+from tenuto.capabilities.lineage import Checkpoint, Item, Lineage, Placed, squeezed
 from tenuto.errors import Conflict, TooLarge
 from tenuto.kernel import codec, delta, tree
 from tenuto.kernel.contract import AnyCheck, Check, Put, Write
@@ -133,13 +133,14 @@ class Tips:
             of, weight, stored = tip.placed.item.keyframe, tip.placed.item.weight + len(change) + _STEP, len(change)
             refers = [part.digest for part in contents.values() if part.reference in change]
         needed: dict[bytes, Content] = {digest: contents[digest].value for digest in refers}
-        payload, blob = change, None
+        payload, blob = None, None
         if stored > _INLINE:
             whole: Content = grown.pieces if change is None else change
-            payload, blob = None, large.digest_of(whole)
+            blob = large.digest_of(whole)
             needed[blob] = whole
-        elif change is None:
-            payload = b"".join(grown.pieces())
+        else:
+            payload = squeezed(b"".join(grown.pieces()) if change is None else change)
+            stored = len(payload)
         last, version = self._last_of(line, tip, draft.name)
         item = Item(
             draft.name,
