@@ -198,6 +198,15 @@ class AsyncCheckpoints:
         self._sync = sync
         self._pool = pool
 
+    @property
+    def limit(self) -> int:
+        """Return the largest state, in bytes; see `Checkpoints.limit`."""
+        return self._sync.limit
+
+    @limit.setter
+    def limit(self, most: int) -> None:
+        self._sync.limit = most
+
     _create = awaitable(Checkpoints.create)
     restore = awaitable(Checkpoints.restore)
     restore_as = awaitable(Checkpoints.restore_as)

@@ -11,9 +11,10 @@ import anyio
 import pytest
 
 import tenuto
-from tenuto import AsyncTenuto, LeaseHeld, StaleLease, StateConflict, Tenuto, aio
+from tenuto import AsyncTenuto, LeaseHeld, StaleLease, StateConflict, Tenuto, TooLarge, aio
 from tenuto._offload import awaitable
 from tenuto.backends.volatile import VolatileBackend
+from tenuto.capabilities.checkpoints import Checkpoints, Saver
 from tenuto.capabilities.leases import Lease
 from tenuto.capabilities.state import ScopeView, State, Transaction
 from tenuto.capabilities.store import Store
@@ -26,6 +27,8 @@ PAIRS = [
     (ScopeView, aio.AsyncScopeView),
     (Transaction, aio.AsyncTransaction),
     (Lease, aio.AsyncLease),
+    (Checkpoints, aio.AsyncCheckpoints),
+    (Saver, aio.AsyncSaver),
     (Store, aio.AsyncStore),
     (Backend, aio.AsyncKernel),
 ]
@@ -270,5 +273,30 @@ def test_a_stale_lease_is_refused_awaited() -> None:
         await two.lease("x").acquire()
         with pytest.raises(StaleLease):
             await one.state.set("s", "k", 1, fence=old)
+
+    asyncio.run(main())
+
+
+def test_checkpoints_awaited_and_a_state_is_saved_as_it_was_when_asked() -> None:
+    async def main() -> None:
+        async with AsyncTenuto("a", "volatile:") as agent:
+            state = {"list": list(range(50_000)), "step": 1}
+            saving = asyncio.ensure_future(agent.checkpoint.create("s", state, thread="t"))
+            await asyncio.sleep(0)
+            state["step"] = 2
+            state["list"].clear()
+            assert (await saving).id == "t@1"
+            assert (await agent.checkpoint.restore(thread="t")) == {"list": list(range(50_000)), "step": 1}
+            saver = agent.checkpoint.every(2, thread="u")
+            assert [(await saver.tick({"n": n})) is not None for n in range(4)] == [False, True, False, True]
+            assert await saver.ticks() == 4
+            assert len(await agent.checkpoint.diff("t@1", "u@1")) > 0
+            assert (await agent.checkpoint.fork("u@1", thread="v")).origin == "u@1"
+            assert await agent.checkpoint.prune("u", keep_last=1) == 1
+            assert await agent.checkpoint.delete(thread="u") == 1
+            assert {made.id for made in await agent.checkpoint.list()} == {"t@1", "v@1"}
+            agent.checkpoint.limit = 10
+            with pytest.raises(TooLarge):
+                await agent.checkpoint.create("s", state)
 
     asyncio.run(main())

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
-from tenuto import AsyncTenuto, Tenuto, register
+from tenuto import AsyncTenuto, Checkpoint, Retention, Tenuto, register
 from tenuto.aio import AsyncLease, AsyncScopeView
 from tenuto.capabilities.journal import Change
 from tenuto.capabilities.leases import Lease
@@ -61,6 +61,15 @@ def blocking() -> None:
             assert_type(lead.lost, bool)
         with agent.correlation("req-17") as correlation_id:
             assert_type(correlation_id, str)
+        assert_type(agent.checkpoint.create("a", {"x": 1}, thread="t", user="u", meta=3), Checkpoint)
+        agent.checkpoint.restore("a", default=None)
+        assert_type(agent.checkpoint.restore_as(Invoice, "a", thread="t"), Invoice)
+        assert_type(agent.checkpoint.list("t", limit=3), list[Checkpoint])
+        assert_type(agent.checkpoint.diff("t@1", "t@2").as_json_patch(), list[dict[str, Any]])
+        assert_type(agent.checkpoint.fork("t@1", thread="u"), Checkpoint)
+        assert_type(agent.checkpoint.prune(keep_last=3, older_than="24h"), int)
+        assert_type(agent.checkpoint.every(10).tick({"x": 1}), Checkpoint | None)
+        Tenuto(retention=Retention(keep_last=3))
         assert_type(agent.store.stats(), Mapping[str, Any])
         assert_type(agent.store.check(), Report)
         assert_type(agent.for_tenant("acme"), Tenuto)
@@ -89,6 +98,10 @@ async def awaited() -> None:
             pass
         assert_type(await agent.store.stats(), Mapping[str, Any])
         assert_type(await agent.store.check(), Report)
+        assert_type(await agent.checkpoint.create("a", {"x": 1}, thread="t"), Checkpoint)
+        assert_type(await agent.checkpoint.list(), list[Checkpoint])
+        assert_type(await agent.checkpoint.restore_as(Invoice, "a"), Invoice)
+        assert_type(await agent.checkpoint.every(10).tick({"x": 1}), Checkpoint | None)
         await agent.kernel.read([b"key"])
 
         await agent.state.set("s")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

@@ -183,7 +183,7 @@ class Checkpoints:
             found = self._find(name, thread, id)
             return 0 if found is None else (yield from self._hide(found[0], [found[1].number]))
         if name is None and thread is None:
-            raise InvalidInput("Say what to delete: a name, a thread, or an id.")
+            raise InvalidInput("Say which checkpoints: those of a name, of a thread, or an id.")
         line = self._line(thread, name or "")
         gone = [placed.number for placed in line.backwards() if name is None or placed.item.name == name]
         return (yield from self._hide(line, gone))
