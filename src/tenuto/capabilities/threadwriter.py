@@ -14,7 +14,6 @@ nobody reads.
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
@@ -372,8 +371,13 @@ class Writer:
 
 
 def _delays() -> Iterator[float]:
-    """Yield how long to wait before each further attempt: the first comes at once, and there is always another."""
-    return itertools.chain([0.0], backoff(None))
+    """Yield how long to wait before each further attempt: mostly nothing, and there is always another.
+
+    A writer that waits comes back in the middle of somebody's commit, and loses again; one that tries at once
+    after it lost is as early as the one that won. So it tries a few times before it gives way.
+    """
+    for delay in backoff(None, most=0.02):
+        yield from (0.0, 0.0, 0.0, delay)
 
 
 def info_of(record: Record) -> Info:
