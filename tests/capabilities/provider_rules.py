@@ -53,6 +53,9 @@ def anthropic(messages: list[dict[str, Any]]) -> str | None:
     waiting: set[str] = set()
     for role, blocks in turns:
         leading = True
+        made = [at for at, block in enumerate(blocks) if block["type"] == "tool_use"]
+        if made and made != list(range(made[0], len(blocks))):
+            return "something follows a call in the same turn"
         for block in blocks:
             if block["type"] == "tool_result":
                 if not leading or role != "user" or block["tool_use_id"] not in waiting:
@@ -62,7 +65,9 @@ def anthropic(messages: list[dict[str, Any]]) -> str | None:
                 leading = False
         if waiting:
             return f"{waiting} are not answered"
-        waiting = {block["id"] for block in blocks if block["type"] == "tool_use"}
+        waiting = {blocks[at]["id"] for at in made}
+        if len(waiting) < len(made):
+            return "an id is used twice in one turn"
     return f"{waiting} are not answered" if waiting else None
 
 

@@ -245,7 +245,7 @@ class Conversations(RuleBasedStateMachine):
             assert [m for e in events if e.kind == "messages" for m in e.what] == kept.messages
         listed = [
             (i.id.removeprefix(self.prefix), i.user)
-            for i in self.clients[0].threads.list()
+            for i in self.clients[0].threads.list(after=self.prefix, limit=3)
             if i.id.startswith(self.prefix)
         ]
         assert listed == [(name, self.kept[name].user) for name in IDS if self.alive(name)]

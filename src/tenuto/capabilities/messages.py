@@ -177,6 +177,14 @@ def results_in(message: Message) -> list[Call]:
     return [_answered(block) for block in _dicts(message.get("content")) if block.get("type") == "tool_result"]
 
 
+def _is_calls_alone(message: Message) -> bool:
+    """Tell whether a message is Anthropic's and holds calls and nothing else: it continues the turn before it."""
+    blocks = message.get("content")
+    if message.get("role") != "assistant" or not isinstance(blocks, list) or not blocks:
+        return False
+    return all(isinstance(block, dict) and block.get("type") == "tool_use" for block in blocks)
+
+
 def _answered(block: Message) -> Call:
     return Call("anthropic", "", str(block.get("tool_use_id")), "")
 
@@ -189,10 +197,13 @@ def _dicts(value: Any) -> Iterator[Message]:
 
 
 class _Open(NamedTuple):
-    """A call that has no result yet, and the number of its message."""
+    """A call that has no result yet."""
 
     call: Call
     number: int
+    """Of the message that makes it."""
+    behind: int
+    """The number of the message behind which a result would stand: the last one of the same turn."""
 
 
 class Repairs:
@@ -211,11 +222,13 @@ class Repairs:
         self._instead: dict[int, list[Message | None]] = {}
         self._near: set[tuple[str, ...]] = set()
         """The calls that a result could answer here, with nothing else in between."""
+        self._fresh = False
+        """Whether the message before made calls."""
         for number, message in enumerate(messages, 1):
             self._take(number, message)
-        for call, number in sorted([*self._lost, *self._open.values()], key=lambda item: item.number):
-            self.notes.append(Repair("closed", number, call.id, call.name))
-            self._put.setdefault(number, []).append((call, _result_of(call, INTERRUPTED)))
+        for found in sorted([*self._lost, *self._open.values()], key=lambda item: item.number):
+            self.notes.append(Repair("closed", found.number, found.call.id, found.call.name))
+            self._put.setdefault(found.behind, []).append((found.call, _result_of(found.call, INTERRUPTED)))
         self.notes.sort(key=lambda note: note.number)
 
     @property
@@ -227,20 +240,26 @@ class Repairs:
         return dict(sorted(found.items()))
 
     def _take(self, number: int, message: Message) -> None:
-        calls = calls_in(message)
+        calls, results = calls_in(message), results_in(message)
+        again = self._fresh and all(call[:3] not in self._open for call in calls) and _is_calls_alone(message)
         for call in calls:
             if call[:3] in self._open:  # the id is used again: what waits for the first one waits in vain
                 self._lost.append(self._open[call[:3]])
-            self._open[call[:3]] = _Open(call, number)
-        if results := results_in(message):
+            self._open[call[:3]] = _Open(call, number, number)
+        if results:
             if results[0].shape == "anthropic":
                 self._take_blocks(number, message)
             elif not self._answers(number, results[0], message):
                 self._instead[number] = []
+        elif again:  # the turn that the message before began goes on, and results come behind it
+            for key in self._near & self._open.keys():
+                self._open[key] = self._open[key]._replace(behind=number)
+            self._near.update(call[:3] for call in calls)
         elif calls and calls[0].shape == "responses":
             self._near.update(call[:3] for call in calls)  # parallel calls are items of their own
         elif message.get("type") != "reasoning":
             self._near = {call[:3] for call in calls}
+        self._fresh = bool(calls)
 
     def _take_blocks(self, number: int, message: Message) -> None:
         kept, leading = [], True
@@ -268,7 +287,7 @@ class Repairs:
             self.notes.append(Repair("left out", number, result.id, ""))
         else:
             self.notes.append(Repair("moved", found.number, result.id, found.call.name))
-            self._put.setdefault(found.number, []).append((found.call, content))
+            self._put.setdefault(found.behind, []).append((found.call, content))
         return False
 
 
@@ -310,7 +329,9 @@ def border(messages: Sequence[Message], wanted: int) -> int:
     for at, message in enumerate(messages):
         parts += [(waiting.pop(result[:3]), at) for result in results_in(message) if result[:3] in waiting]
         waiting.update((call[:3], at) for call in calls_in(message))
-        if message.get("type") == "reasoning":
+        if message.get("type") == "reasoning" or (
+            calls_in(message) and any(map(_is_calls_alone, messages[at + 1 : at + 2]))
+        ):
             parts.append((at, at + 1))
     end = len(messages)
     while end and (calls_in(messages[end - 1]) or results_in(messages[end - 1])):

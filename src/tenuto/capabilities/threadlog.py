@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from tenuto.capabilities.context import Context, stamp
-from tenuto.capabilities.messages import Edits, Message
+from tenuto.capabilities.messages import Edits, Message, Repair
 from tenuto.errors import Damaged, NotStorable
 from tenuto.kernel import codec, keys
 from tenuto.kernel.contract import Append, Entry
@@ -78,6 +78,20 @@ class Summary(NamedTuple):
     first: int
     through: int
     messages: list[Message]
+
+
+class Mended(NamedTuple):
+    """The repairs in force: what is read in place of which message, and what was done to get there."""
+
+    edits: Edits
+    notes: list[Repair]
+
+    def stored(self) -> dict[str, Any]:
+        """Return them as they are stored."""
+        return {
+            "edits": [[number, list(shown)] for number, shown in self.edits.items()],
+            "notes": [list(note) for note in self.notes],
+        }
 
 
 class Log:
@@ -242,11 +256,11 @@ class View:
         """Return the summary in force."""
         return summary_of(self._at(self.place.summary)) if self.place.summary else None
 
-    def edits(self) -> Edits:
+    def mended(self) -> Mended:
         """Return the repairs in force."""
-        return edits_of(self._at(self.place.repair)) if self.place.repair else {}
+        return mended_of(self._at(self.place.repair)) if self.place.repair else Mended({}, [])
 
-    def cut(self, at: int) -> tuple[list[Part], Place, Summary | None, Edits]:
+    def cut(self, at: int) -> tuple[list[Part], Place, Summary | None, Mended]:
         """Return this thread up to message `at` as the past of another one."""
         began = self.began()
         parts = [*parts_of(began), Part(self.log.thread, self.place.since, self.head.number, self.place.messages)]
@@ -263,9 +277,8 @@ class View:
                     break
         place = log.line(upto).place
         summary = summary_of(log.line(place.summary)) if place.summary else None
-        edits = edits_of(log.line(place.repair)) if place.repair else {}
-        edits = {number: shown for number, shown in edits.items() if number <= at}
-        return [*parts, Part(part.thread, part.since, upto, at)], place._replace(messages=at), summary, edits
+        mended = mended_of(log.line(place.repair)) if place.repair else Mended({}, [])
+        return [*parts, Part(part.thread, part.since, upto, at)], place._replace(messages=at), summary, mended
 
 
 def _cut(line: Line, at: int) -> Line:
@@ -288,23 +301,19 @@ def summary_of(line: Line) -> Summary | None:
     return None if held is None else Summary(held["first"], held["through"], held["messages"])
 
 
-def edits_of(line: Line) -> Edits:
+def mended_of(line: Line) -> Mended:
     """Return the repairs that a line holds: its own, or what a fork took over."""
-    return {number: list(shown) for number, shown in line.data["edits"]}
-
-
-def listed(edits: Edits) -> list[list[Any]]:
-    """Return repairs as they are stored."""
-    return [[number, list(shown)] for number, shown in edits.items()]
+    held = line.data["repair"] if line.kind == BEGAN else line.data
+    return Mended(dict(held["edits"]), [Repair(*note) for note in held["notes"]])
 
 
 def began_with(
-    user: str | None, parts: Sequence[Part] = (), summary: Summary | None = None, edits: Edits | None = None
+    user: str | None, parts: Sequence[Part] = (), summary: Summary | None = None, mended: Mended | None = None
 ) -> dict[str, Any]:
     """Return the data of the line with which a thread begins."""
     return {
         "user": user,
         "parts": [list(part) for part in parts],
         "summary": None if summary is None else summary._asdict(),
-        "edits": listed(edits or {}),
+        "repair": None if mended is None or not mended.edits else mended.stored(),
     }

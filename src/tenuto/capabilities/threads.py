@@ -41,9 +41,9 @@ from tenuto.capabilities.threadlog import (
     TOOL_CALL,
     Line,
     Log,
+    Mended,
     Summary,
     View,
-    listed,
 )
 from tenuto.capabilities.threadwriter import EVERY, OF_USER, Ends, Writer, info_of
 from tenuto.capabilities.timeline import Decision, Event, ToolCall
@@ -235,9 +235,9 @@ class Thread:
             view = self._log.view()
             if view is None:
                 return []
-            repairs = Repairs(view.messages(0, view.place.messages))
-            before, edits = view.edits(), repairs.edits
-            if edits == before:
+            found = Repairs(view.messages(0, view.place.messages))
+            before, mended = view.mended(), Mended(found.edits, found.notes)
+            if mended.edits == before.edits:
                 return []
             end = view.head.number
 
@@ -245,13 +245,11 @@ class Thread:
                 if last is None or last.number != end:
                     raise _Moved("It has gone on meanwhile.")
 
-            data = {"edits": listed(edits), "repairs": [note._asdict() for note in repairs.notes]}
             try:
-                yield from self._writer.add(REPAIR, data, guard=guard)
+                yield from self._writer.add(REPAIR, mended.stored(), guard=guard)
             except _Moved:
                 continue
-            changed = {number for number in edits if edits[number] != before.get(number)}
-            return [note for note in repairs.notes if note.number in changed]
+            return [note for note in mended.notes if note not in before.notes]
 
     @paced
     def compact(self, summarize: Summarize, keep_last: int = 20) -> Steps[int]:
@@ -268,7 +266,7 @@ class Thread:
         view = self._log.view()
         if view is None:
             return 0
-        earlier, edits = view.summary(), view.edits()
+        earlier, edits = view.summary(), view.mended().edits
         done = earlier.through if earlier is not None else 0
         rest = view.messages(done, view.place.messages)
         first = earlier.first if earlier is not None else leading_instructions(rest) + 1
@@ -376,7 +374,7 @@ class _Moved(Conflict):
 
 def _shown(view: View, low: int, high: int) -> list[Message]:
     """Return the messages above `low` up to `high` as they are to be read."""
-    summary, edits = view.summary(), view.edits()
+    summary, edits = view.summary(), view.mended().edits
     if summary is None or low >= summary.through or high < summary.first:
         return _repaired(view, low, high, edits)
     return [

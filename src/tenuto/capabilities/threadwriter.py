@@ -239,7 +239,7 @@ class Writer:
             number,
             *((place.messages, place.calls, place.decisions) if place is not None else (0, 0, 0)),
             number if began["summary"] is not None else 0,
-            number if began["edits"] else 0,
+            number if began["repair"] is not None else 0,
             self._ttl,
         )
         info = Info(self._user, self._kernel.now(), parent)
@@ -297,8 +297,8 @@ class Writer:
             if other._log.is_live(there.last):
                 raise Conflict(f"{other._what} is there already; nothing was written. Fork into another id.")
             mine = self._draft(known, FORKED, {"thread": child, "at": upto}, 0)
-            parts, place, summary, edits = view.cut(upto)
-            begins = other.beginning(there, began_with(owner, parts, summary, edits), place, self._log.thread)
+            parts, place, summary, mended = view.cut(upto)
+            begins = other.beginning(there, began_with(owner, parts, summary, mended), place, self._log.thread)
             shared = Log(self._context, parts[-1].thread)
             record = fork_record(shared, parts[-1].since, child, begins.number)
             self._ends.put(self._log.thread, None)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from tenuto.capabilities.threadlog import BEGAN, KINDS, MESSAGES, Line, View, parts_of
+from tenuto.capabilities.threadlog import BEGAN, KINDS, MESSAGES, REPAIR, Line, View, mended_of, parts_of
 from tenuto.kernel.durations import moment
 
 
@@ -65,6 +65,8 @@ def event(line: Line, number: int) -> Event:
     elif line.kind == BEGAN:
         parts = parts_of(line)
         what = {"user": what["user"], "forked_from": parts[-1].thread if parts else None, "at": after}
+    elif line.kind == REPAIR:
+        what = mended_of(line).notes
     kind = KINDS[line.kind] if line.kind < len(KINDS) else f"kind {line.kind}"  # what a newer version wrote
     return Event(number, kind, what, after, *_signed(line))
 
