@@ -235,6 +235,21 @@ def test_what_a_thread_leaves_is_taken_away_once_nobody_needs_it(agent: Tenuto, 
     assert _records(backend, "threads") == []
 
 
+@pytest.mark.parametrize("backend", ["volatile"], indirect=True)
+def test_a_long_chain_of_forks_is_read_and_taken_away(agent: Tenuto, backend: Backend) -> None:
+    agent.thread("0").append(*said(0))
+    for n in range(1, 300):
+        agent.thread(f"{n - 1}").fork(f"{n}").append(*said(n))
+    last = agent.thread("299")
+    assert last.messages() == said(*range(300))
+    assert last.messages(after=100, before=104) == said(100, 101, 102)
+    for n in range(299):
+        agent.thread(f"{n}").delete()
+    assert last.messages() == said(*range(300))
+    last.delete()
+    assert backend.scan(keys.pack("default")) == []
+
+
 def test_a_crash_after_the_end_leaves_what_nobody_reads(backend: Backend, clock: HeldClock) -> None:
     faults = Faults(backend, clock=clock)
     t = Tenuto("a", faults, clock=clock).thread("t")

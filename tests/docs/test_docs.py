@@ -47,7 +47,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 def test_every_capability_has_its_guide() -> None:
-    for name in ("state", "leases"):
+    for name in ("state", "threads", "leases"):
         assert (ROOT / "docs" / "guides" / f"{name}.md").exists()
 
 

@@ -30,6 +30,7 @@ _PAGE: Final = 1_000
 _NEAR: Final = 64
 """Reading backwards from the end beats bisection if it reads no more than this in vain."""
 _THREAD: Final = keys.pack("thread")
+_new = tuple.__new__
 
 
 class Place(NamedTuple):
@@ -115,8 +116,9 @@ class Log:
 
     def unpack(self, entry: Entry) -> Line:
         """Return an entry of the stream as the line it is."""
-        writer, correlation_id, kind, place, data = codec.decode(entry.value)[:5]
-        return Line(entry.number, entry.written_at, writer, correlation_id, kind, Place(*place[:7]), data)
+        # A thread of thousands of lines is read through here: no call of Python's own for a line or its place.
+        writer, correlation_id, kind, place, data, *_ = codec.decode(entry[1])
+        return _new(Line, (entry[0], entry[2], writer, correlation_id, kind, _new(Place, place[:7]), data))
 
     # -- reading -------------------------------------------------------------------------------------------
 

@@ -14,11 +14,12 @@ nobody reads.
 
 from __future__ import annotations
 
-import threading
+import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from tenuto.capabilities.context import Context, Fence, commit, stamp
+from tenuto.capabilities.context import Context, Fence, commit
 from tenuto.capabilities.threadlog import (
     BEGAN,
     DECISION,
@@ -70,24 +71,26 @@ class Ends:
     """The ends of threads that one client has seen: hints, which every commit checks."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Known] = {}
-        self._lock = threading.Lock()
+        self._known: dict[str, Known] = {}  # no lock: a child forked while it was held would wait for ever
 
     def get(self, thread: str) -> Known | None:
         """Return what is known of a thread's end."""
         return self._known.get(thread)
 
-    def put(self, thread: str, known: Known | None) -> None:
-        """Remember a thread's end, or forget it."""
-        with self._lock:
-            self._known.pop(thread, None)
-            if known is not None:
-                self._known[thread] = known
-                if len(self._known) > _KEPT:
-                    del self._known[next(iter(self._known))]
+    def put(self, thread: str, known: Known) -> None:
+        """Remember a thread's end; of too many, the one that is known longest is forgotten."""
+        self._known[thread] = known
+        if len(self._known) > _KEPT:
+            with contextlib.suppress(KeyError, RuntimeError):  # another thread was at it
+                del self._known[next(iter(self._known))]
+
+    def forget(self, thread: str) -> None:
+        """Forget a thread's end: it was written to otherwise."""
+        self._known.pop(thread, None)
 
 
-class Draft(NamedTuple):
+@dataclass(slots=True)
+class Draft:
     """A commit that adds a line, not yet made, and the end that it makes."""
 
     checks: list[AnyCheck]
@@ -97,11 +100,6 @@ class Draft(NamedTuple):
     info: Info | None
     over: int = 0
     """Where a thread begins again: the line with which it had begun before."""
-
-    @property
-    def since(self) -> int:
-        """Return the line since which the thread counts."""
-        return self.place.since
 
 
 class Writer:
@@ -153,13 +151,13 @@ class Writer:
             try:
                 done = yield from commit(self._context, draft.checks, draft.writes, fence, self._what)
             except StateConflict as error:
-                earlier = self._earlier(draft.since, key, data) if remembered in error.keys else None
+                earlier = self._earlier(draft.place.since, key, data) if remembered in error.keys else None
                 if earlier is not None:
                     return earlier
                 known = None
                 yield next(delays)
             else:
-                line = Line(draft.number, done.at, *stamp(self._context), kind, draft.place, None)
+                line = Line(draft.number, done.at, self._context.writer, None, kind, draft.place, None)
                 self._ends.put(self._log.thread, Known(line, draft.info, done.versions[0]))
                 if draft.over:
                     yield from self.release(draft.over)
@@ -180,20 +178,25 @@ class Writer:
             draft = Draft([CheckEnd(self._log.own, last.number)], writes, last.number, last.place, info)
             if last.place.ttl is not None:
                 draft.checks.append(Check(self._listing, known.version))
-        number = draft.number + 1
-        place = draft.place if self._ttl is None else draft.place._replace(ttl=self._ttl)
+        draft.number += 1
+        draft.place = self._after(draft.place, draft.number, kind, count)
+        draft.writes.append(self._log.pack(kind, draft.place, data))
+        return draft
+
+    def _after(self, place: Place, number: int, kind: int, count: int) -> Place:
+        """Return what the thread amounts to after a line of a kind."""
+        since, messages, calls, decisions, summary, repair, ttl = place
         if kind == MESSAGES:
-            place = place._replace(messages=place.messages + count)
+            messages += count
         elif kind == TOOL_CALL:
-            place = place._replace(calls=place.calls + 1)
+            calls += 1
         elif kind == DECISION:
-            place = place._replace(decisions=place.decisions + 1)
+            decisions += 1
         elif kind == SUMMARY:
-            place = place._replace(summary=number)
+            summary = number
         elif kind == REPAIR:
-            place = place._replace(repair=number)
-        draft.writes.append(self._log.pack(kind, place, data))
-        return draft._replace(number=number, place=place)
+            repair = number
+        return Place(since, messages, calls, decisions, summary, repair, ttl if self._ttl is None else self._ttl)
 
     def _informed(self, known: Known, *, always: bool = False) -> Known:
         """Return what is known, with the listing where that is needed: for a user, or a time to live."""
@@ -253,7 +256,7 @@ class Writer:
         """Let the commit remember that it was made with this key; return where."""
         if key is None:
             return None
-        where = self._key_record(draft.since, key)
+        where = self._key_record(draft.place.since, key)
         draft.checks.append(Check(where, 0))
         draft.writes.append(Put(where, codec.encode(draft.number)))
         return where
@@ -301,10 +304,10 @@ class Writer:
             begins = other.beginning(there, began_with(owner, parts, summary, mended), place, self._log.thread)
             shared = Log(self._context, parts[-1].thread)
             record = fork_record(shared, parts[-1].since, child, begins.number)
-            self._ends.put(self._log.thread, None)
-            self._ends.put(child, None)
+            self._ends.forget(self._log.thread)
+            self._ends.forget(child)
             try:
-                if mine.since != view.place.since:
+                if mine.place.since != view.place.since:
                     raise StateConflict("It was over before this commit.")  # noqa: TRY301 - tried again like any other
                 yield from commit(
                     self._context,
@@ -324,7 +327,7 @@ class Writer:
 
     def end(self) -> Steps[bool]:
         """End the thread, atomically; tell whether it was there. Others that were forked from it keep their past."""
-        self._ends.put(self._log.thread, None)
+        self._ends.forget(self._log.thread)
         delays = _delays()
         while True:
             last = self._log.last()
@@ -347,26 +350,27 @@ class Writer:
     def release(self, since: int) -> Steps[None]:
         """Take away what a thread that is over has left, unless others have it as their past.
 
-        `since` is the line with which it began: the thread of that name may have begun again.
+        `since` is the line with which it began: the thread of that name may have begun again. Whatever it had as
+        its own past is let go with it, and that may be the last thing for which an older thread was kept.
         """
-        yield from self._take_away(self._log.own + _KEY + keys.pack(since))
-        if self._kernel.scan(self._log.own + _FORK + keys.pack(since), limit=1):
-            return
-        parts = parts_of(self._log.line(since))
-        self._trim(since)
-        if parts:
-            parent = Log(self._context, parts[-1].thread)
-            gone = fork_record(parent, parts[-1].since, self._log.thread, since)
+        log = self._log
+        while True:
+            while found := self._kernel.scan(log.own + _KEY + keys.pack(since), limit=500):
+                yield from settle(self._kernel, [], [Delete(record.key) for record in found])
+            if self._kernel.scan(log.own + _FORK + keys.pack(since), limit=1):
+                return
+            parts = parts_of(log.line(since))
+            self._trim(log, since)
+            if not parts:
+                return
+            shared = Log(self._context, parts[-1].thread)
+            gone = fork_record(shared, parts[-1].since, log.thread, since)
             yield from settle(self._kernel, [], [Delete(gone)])
-            last = parent.last()
-            if last is not None and (last.kind == ENDED or last.place.since != parts[-1].since):
-                yield from Writer(self._context, self._ends, parent, None, None).release(parts[-1].since)
+            last, log, since = shared.last(), shared, parts[-1].since
+            if last is None or (last.kind != ENDED and last.place.since == since):
+                return
 
-    def _take_away(self, prefix: bytes) -> Steps[None]:
-        while found := self._kernel.scan(prefix, limit=500):
-            yield from settle(self._kernel, [], [Delete(record.key) for record in found])
-
-    def _trim(self, since: int) -> None:
+    def _trim(self, log: Log, since: int) -> None:
         """Take away the lines of a thread that is over; the store has no write for that yet, so they stay unread."""
 
 
