@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -357,6 +358,64 @@ def test_nothing_is_added_to_a_thread_that_is_over_at_the_commit(backend: Backen
     # then what it appends begins the thread anew
     assert t.append(*said(2)) == 1
     assert t.messages() == said(2)
+
+
+def test_no_summary_or_repair_begins_a_thread_that_is_over(backend: Backend, clock: HeldClock) -> None:
+    # given a thread that is over between the look at its last line and the look at its listing
+    pause = [0.0]
+
+    class Slow(Faults):
+        def read(self, keys: Any) -> Any:
+            clock.advance(pause.pop() if pause else 0)
+            return super().read(keys)
+
+    agent = Tenuto("a", Slow(backend), clock=clock)
+    call = {"role": "assistant", "tool_calls": [{"id": "c"}]}
+    for number, write in enumerate(
+        [
+            lambda t: t.compact(lambda _: "x", keep_last=1),
+            lambda t: t.append(*said(3), expect=3),
+        ]
+    ):
+        Tenuto("b", backend, clock=clock).thread(f"t{number}", ttl=10).append(*said(1, 2), call)
+        pause.append(11)
+        with pytest.raises(Conflict):
+            write(agent.thread(f"t{number}"))
+        assert agent.thread(f"t{number}").timeline() == []
+    Tenuto("b", backend, clock=clock).thread("r", ttl=10).append(*said(1, 2), call)
+    pause.append(11)
+    assert agent.thread("r").repair() == []
+    assert agent.thread("r").timeline() == []
+    Tenuto("b", backend, clock=clock).thread("f", ttl=10).append(*said(1, 2))
+    pause.append(11)
+    with pytest.raises(NotFound):
+        agent.thread("f").fork("g")
+    assert agent.threads.list() == []
+
+
+def test_where_clocks_differ_a_thread_ends_for_whoever_writes_once_its_listing_has_expired(tmp_path: Path) -> None:
+    # given a machine that is ahead of another, and a thread to which both write
+    ahead, behind = HeldClock(1_000_100.0), HeldClock(1_000_000.0)
+    one = Tenuto("one", tmp_path / "store.db", clock=ahead)
+    two = Tenuto("two", tmp_path / "store.db", clock=behind)
+    one.thread("t", user="u").append(*said(1))
+    two.thread("t", ttl=10).append(*said(2))
+    # when its time is over by the clock of the last one who wrote
+    behind.advance(11)
+    assert two.threads.list() == []
+    three = Tenuto("three", tmp_path / "store.db", clock=behind)
+    assert three.thread("t").append(*said(3)) == 1
+    assert two.thread("t").messages() == said(3)
+    for agent in (one, two, three):
+        agent.close()
+
+
+def test_the_end_of_a_fork_takes_nothing_from_a_thread_that_goes_on(agent: Tenuto) -> None:
+    t = agent.thread("t")
+    t.append(*said(1), key="k")
+    t.fork("f").delete()
+    assert t.append(*said(1), key="k") == 1
+    assert t.messages() == said(1)
 
 
 def test_what_an_expired_thread_left_is_taken_away_when_it_begins_anew(

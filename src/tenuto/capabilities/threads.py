@@ -193,7 +193,7 @@ class Thread:
         for name, value in (("text", text), ("why", why)):
             if not isinstance(value, str) and (name, value) != ("why", None):
                 raise InvalidInput(f"The {name} of a decision is a str, not {type(value).__name__}.")
-        added = self._writer.add(DECISION, {"text": text, "why": why}, count=1, fence=fence)
+        added = self._writer.add(DECISION, {"text": text, "why": why}, fence=fence)
         return (yield from added).place.decisions
 
     def decisions(self, after: int = 0) -> list[Decision]:
@@ -208,7 +208,7 @@ class Thread:
             "args": plain(args, "args"),
             "result": plain(result, "result"),
         }
-        return (yield from self._writer.add(TOOL_CALL, data, count=1, fence=fence)).place.calls
+        return (yield from self._writer.add(TOOL_CALL, data, fence=fence)).place.calls
 
     def tool_calls(self, after: int = 0) -> list[ToolCall]:
         """Return the tool calls, oldest first; `after` leaves out those up to that number."""

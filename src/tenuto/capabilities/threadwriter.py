@@ -48,6 +48,10 @@ EVERY: Final = keys.pack("threads", "index", "every")
 OF_USER: Final = keys.pack("threads", "index", "user")
 
 
+Guard = Callable[[Line | None], None]
+"""Raises `Conflict` if a line is not to be added behind the one given, or where the thread is not there: None."""
+
+
 class Info(NamedTuple):
     """What the listing of a thread says."""
 
@@ -123,27 +127,24 @@ class Writer:
         count: int = 0,
         key: str | None = None,
         fence: Fence | None = None,
-        guard: Callable[[Line | None], None] | None = None,
+        guard: Guard | None = None,
     ) -> Steps[Line]:
         """Add a line, atomically, behind whatever the last one is; return it, or the one that has this `key`.
 
-        `count` is how many messages it holds. `guard` raises `Conflict` if the line is not
-        to be added behind the one that it is given, or None where the thread is not there.
+        `count` is how many messages it holds.
         """
         known, delays = self._ends.get(self._log.thread), _delays()
         while True:
             fresh = known is None
             known = known or self.known()
-            last = known.last if self._log.is_live(known.last) else None
             try:
-                if guard is not None:
-                    guard(last)
-                draft = self._draft(known, kind, data, count)
+                draft = self._draft(known, kind, data, count, guard)
             except Conflict:
+                since = known.last.place.since if known.last is not None and self._log.is_live(known.last) else 0
                 known = None  # perhaps it is only that the end has moved
                 if not fresh:
                     continue
-                earlier = self._earlier(last.place.since, key, data) if last is not None else None
+                earlier = self._earlier(since, key, data)
                 if earlier is None:
                     raise
                 return earlier
@@ -168,10 +169,14 @@ class Writer:
         last = self._log.last()
         return Known(None if last is None else last._replace(data=None))
 
-    def _draft(self, known: Known, kind: int, data: Any, count: int) -> Draft:
+    def _draft(self, known: Known, kind: int, data: Any, count: int = 0, guard: Guard | None = None) -> Draft:
         known = self._informed(known)
-        last = known.last
-        if last is None or not self._log.is_live(last) or (last.place.ttl is not None and known.info is None):
+        last = known.last if self._log.is_live(known.last) else None
+        if last is not None and last.place.ttl is not None and known.info is None:
+            last = None  # its listing has expired: it is over
+        if guard is not None:
+            guard(last)
+        if last is None:
             draft = self.beginning(known)
         else:
             info, writes = self._renewed(last, known)
@@ -299,7 +304,7 @@ class Writer:
             there = other.known()
             if other._log.is_live(there.last):
                 raise Conflict(f"{other._what} is there already; nothing was written. Fork into another id.")
-            mine = self._draft(known, FORKED, {"thread": child, "at": upto}, 0)
+            mine = self._draft(known, FORKED, {"thread": child, "at": upto})
             parts, place, summary, mended = view.cut(upto)
             begins = other.beginning(there, began_with(owner, parts, summary, mended), place, self._log.thread)
             shared = Log(self._context, parts[-1].thread)
