@@ -1,6 +1,6 @@
 """The async face: the same names, awaited. One line for each method; the logic is in the blocking core.
 
-Handles (`state[scope]`, `user`, `lease`, `leader`, `transaction`, `correlation`) are made without `await`;
+Handles (`state[scope]`, `user`, `thread`, `lease`, `leader`, `transaction`, `correlation`) are made without `await`;
 their methods are awaited. Handles are `async with`, streams are `async for`.
 """
 
@@ -10,7 +10,7 @@ import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from tenuto._offload import awaitable, settle, wait
 from tenuto.capabilities.checkpoints import Checkpoints, Saver
@@ -21,6 +21,8 @@ from tenuto.capabilities.lineage import Checkpoint
 from tenuto.capabilities.retention import Retention
 from tenuto.capabilities.state import ScopeView, State, Transaction
 from tenuto.capabilities.store import Store
+from tenuto.capabilities.threads import Thread, Threads
+from tenuto.capabilities.timeline import Event
 from tenuto.client import Correlation, Tenuto
 from tenuto.hooks.events import Hook
 from tenuto.kernel import codec
@@ -28,6 +30,7 @@ from tenuto.kernel.clock import Clock
 from tenuto.kernel.contract import Backend, Check
 from tenuto.kernel.durations import Duration
 
+T = TypeVar("T")
 _THREADS = 32
 """How many calls of one client run at once; the rest queue up. None of them is ever one that waits."""
 
@@ -77,7 +80,7 @@ class AsyncState:
 
     def watch(self, scope: str, *, after: int | None = None, timeout: Duration | None = None) -> AsyncIterator[Change]:
         """Yield the changes of a scope as they land, across processes; see `State.watch`."""
-        return _watch(self._sync, self._pool, scope, after, timeout)
+        return _watch(self._sync.watching(scope, after=after, timeout=timeout), self._pool, self._sync.clock)
 
 
 class AsyncScopeView:
@@ -105,7 +108,8 @@ class AsyncScopeView:
 
     def watch(self, *, after: int | None = None, timeout: Duration | None = None) -> AsyncIterator[Change]:
         """Yield the changes of this scope as they land, across processes; see `State.watch`."""
-        return _watch(self._sync.state, self._pool, self.scope, after, timeout)
+        steps = self._sync.state.watching(self.scope, after=after, timeout=timeout)
+        return _watch(steps, self._pool, self._sync.clock)
 
     def __repr__(self) -> str:
         """Say which scope this is; nothing is read."""
@@ -139,6 +143,58 @@ class AsyncTransaction:
         """Commit what was gathered, unless the block failed."""
         if kind is None:
             await self.commit()
+
+
+class AsyncThread:
+    """`Thread`, awaited. `scratch` is in memory and is not."""
+
+    def __init__(self, sync: Thread, pool: ThreadPoolExecutor) -> None:
+        self._sync = sync
+        self._pool = pool
+        self.id = sync.id
+        self.user = sync.user
+
+    append = awaitable(Thread.append)
+    messages = awaitable(Thread.messages)
+    count = awaitable(Thread.count)
+    decide = awaitable(Thread.decide)
+    decisions = awaitable(Thread.decisions)
+    tool_call = awaitable(Thread.tool_call)
+    tool_calls = awaitable(Thread.tool_calls)
+    repair = awaitable(Thread.repair)
+    compact = awaitable(Thread.compact)
+    delete = awaitable(Thread.delete)
+    timeline = awaitable(Thread.timeline)
+    _fork = awaitable(Thread.fork)
+
+    @property
+    def scratch(self) -> dict[str, Any]:
+        """Return a plain dict in memory, the same one for this thread throughout this client."""
+        return self._sync.scratch
+
+    async def fork(
+        self, thread_id: str, at: int | None = None, *, user: str | None = None, ttl: Duration | None = None
+    ) -> AsyncThread:
+        """Begin another thread with this one's past up to message `at`; see `Thread.fork`."""
+        return AsyncThread(await self._fork(thread_id, at, user=user, ttl=ttl), self._pool)
+
+    def watch(self, *, after: int | None = None, timeout: Duration | None = None) -> AsyncIterator[Event]:
+        """Yield what happens in the thread as it lands, across processes; see `Thread.watch`."""
+        return _watch(self._sync.watching(after=after, timeout=timeout), self._pool, self._sync.clock)
+
+    def __repr__(self) -> str:
+        """Say which thread this is; nothing is read."""
+        return repr(self._sync)
+
+
+class AsyncThreads:
+    """`Threads`, awaited."""
+
+    def __init__(self, sync: Threads, pool: ThreadPoolExecutor) -> None:
+        self._sync = sync
+        self._pool = pool
+
+    list = awaitable(Threads.list)
 
 
 class AsyncLease:
@@ -311,10 +367,15 @@ class AsyncTenuto:
         self.state = AsyncState(sync.state, pool)
         self.checkpoint = AsyncCheckpoints(sync.checkpoint, pool)
         self.store = AsyncStore(sync.store, pool)
+        self.threads = AsyncThreads(sync.threads, pool)
 
     def user(self, user_id: str) -> AsyncScopeView:
         """Return a view of a user's preferences, exact by key, shared by all agents of the tenant."""
         return AsyncScopeView(self._sync.user(user_id), self._pool)
+
+    def thread(self, thread_id: str, *, user: str | None = None, ttl: Duration | None = None) -> AsyncThread:
+        """Return a conversation, which begins with what is first written to it; see `Tenuto.thread`."""
+        return AsyncThread(self._sync.thread(thread_id, user=user, ttl=ttl), self._pool)
 
     def lease(self, name: str, *, ttl: Duration = 10, wait: Duration | None = None) -> AsyncLease:
         """Return a lease on a name; see `Tenuto.lease`."""
@@ -359,15 +420,12 @@ class AsyncTenuto:
         return f"<AsyncTenuto {self.name!r} of tenant {self.tenant!r}>"
 
 
-async def _watch(
-    state: State, pool: ThreadPoolExecutor, scope: str, after: int | None, timeout: Duration | None
-) -> AsyncIterator[Change]:
-    steps: Iterator[Change | float] = state.watching(scope, after=after, timeout=timeout)
+async def _watch(steps: Iterator[T | float], pool: ThreadPoolExecutor, clock: Clock) -> AsyncIterator[T]:
     while True:
         step = await settle(pool, lambda: next(steps, None))
         if step is None:
             return
         if isinstance(step, float):
-            await wait(pool, step, state.clock)
+            await wait(pool, step, clock)
         else:
             yield step

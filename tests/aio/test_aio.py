@@ -18,6 +18,7 @@ from tenuto.capabilities.checkpoints import Checkpoints, Saver
 from tenuto.capabilities.leases import Lease
 from tenuto.capabilities.state import ScopeView, State, Transaction
 from tenuto.capabilities.store import Store
+from tenuto.capabilities.threads import Thread, Threads
 from tenuto.kernel.contract import Backend
 from tenuto.testing import Faults, HeldClock
 
@@ -29,6 +30,8 @@ PAIRS = [
     (Lease, aio.AsyncLease),
     (Checkpoints, aio.AsyncCheckpoints),
     (Saver, aio.AsyncSaver),
+    (Thread, aio.AsyncThread),
+    (Threads, aio.AsyncThreads),
     (Store, aio.AsyncStore),
     (Backend, aio.AsyncKernel),
 ]
@@ -128,6 +131,46 @@ def test_everything_works_awaited(url: str) -> None:
             assert (await agent.store.check()).ok
             assert (await agent.store.stats())["backend"]
             assert repr(agent) == "<AsyncTenuto 'researcher' of tenant 'default'>"
+
+    asyncio.run(main())
+
+
+def test_threads_work_awaited(url: str) -> None:
+    async def main() -> None:
+        async with AsyncTenuto("researcher", url) as agent:
+            t = agent.thread("t", user="u", ttl="1h")
+            assert (t.id, t.user, repr(t)) == ("t", "u", "<thread 't'>")
+            said = [{"role": "user", "content": n} for n in range(5)]
+            assert await t.append(*said, key="k") == 5
+            assert await t.append(*said, key="k", expect=0) == 5
+            assert await t.messages() == said
+            assert await t.messages(last=1) == said[4:]
+            assert await t.count() == 5
+            assert await t.decide("x", why="y") == 1
+            assert [d.text for d in await t.decisions()] == ["x"]
+            assert await t.tool_call("n", {"a": 1}, 2) == 1
+            assert [c.result for c in await t.tool_calls(after=0)] == [2]
+            assert await t.repair() == []
+            assert await t.compact(lambda messages: {"sum": len(messages)}, keep_last=2) == 3
+            with pytest.raises(TypeError, match="coroutine"):
+
+                async def wrong(messages: Any) -> str:
+                    return "x"
+
+                await t.compact(wrong, keep_last=1)
+            assert await t.messages() == [{"sum": 3}, *said[3:]]
+            fork = await t.fork("f", at=4)
+            assert isinstance(fork, aio.AsyncThread)
+            assert await fork.messages(original=True) == said[:4]
+            assert [e.kind async for e in t.watch(after=4, timeout=0.02)] == ["summary", "forked"]
+            assert [e.number for e in await t.timeline()] == [1, 2, 3, 4, 5, 6]
+            t.scratch["a"] = 1
+            assert agent.thread("t").scratch == {"a": 1}
+            assert [i.id for i in await agent.threads.list("u")] == ["f", "t"]
+            numbers = await asyncio.gather(*(t.append({"n": n}) for n in range(20)))
+            assert sorted(numbers) == list(range(6, 26))
+            assert await t.delete()
+            assert await agent.for_tenant("acme").threads.list() == []
 
     asyncio.run(main())
 

@@ -7,9 +7,9 @@ before, and notes the versions that the commit gave, which the writer cannot kno
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tenuto.capabilities.context import Context, stamp
 from tenuto.kernel import codec
@@ -17,6 +17,7 @@ from tenuto.kernel.contract import Append, Entry
 from tenuto.kernel.durations import moment
 
 _PAGE = 200
+T = TypeVar("T")
 
 
 class Change(NamedTuple):
@@ -82,8 +83,10 @@ def last_number(context: Context, stream: bytes) -> int:
     return newest[0].number if newest else 0
 
 
-def following(context: Context, stream: bytes, after: int | None, timeout: float | None) -> Iterator[Change | float]:
-    """Yield changes as they land; a float means that there is none now and how long to wait.
+def following(
+    context: Context, stream: bytes, after: int | None, timeout: float | None, told: Callable[[Entry], Iterable[T]]
+) -> Iterator[T | float]:
+    """Yield what each entry tells as it lands; a float means that there is none now and how long to wait.
 
     It ends when nothing has come for `timeout` seconds.
     """
@@ -92,7 +95,7 @@ def following(context: Context, stream: bytes, after: int | None, timeout: float
     while True:
         page = context.kernel.entries(stream, after=number, limit=_PAGE)
         for entry in page:
-            yield from changes(entry)
+            yield from told(entry)
         if page:
             number, delay, left = page[-1].number, 0.002, timeout
             continue
