@@ -1,5 +1,6 @@
 """Threads: conversations that only grow, on every backend."""
 
+import os
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from tenuto import Conflict, InvalidInput, NotStorable, StaleLease, StateConflict, StorageUnavailable, Tenuto, TooLarge
+from tenuto.kernel import codec, keys
 from tenuto.kernel.contract import Backend
 from tenuto.testing import Faults, HeldClock
 
@@ -410,7 +412,7 @@ def test_nothing_is_written_of_an_append_that_cannot_be_stored(agent: Tenuto) ->
         assert error.value.path == path
         assert str(error.value).startswith(path)
     with pytest.raises(TooLarge):
-        t.append({"content": b"x" * 9_000_000})
+        t.append({"content": ["x" * 60_000] * 200})
     with pytest.raises(NotStorable, match=r"result\.a"):
         t.tool_call("x", {}, {"a": object()})
     assert (t.timeline(), agent.threads.list()) == ([], [])
@@ -430,3 +432,25 @@ def test_more_threads_than_a_client_remembers(client: Callable[..., Tenuto], mon
         for n in range(6):
             assert agent.thread(f"t{n}").append(*said(turn)) == turn
     assert len(agent.threads._ends._known) == 3
+
+
+def test_a_large_part_of_a_message_is_stored_once_and_read_as_it_was(agent: Tenuto) -> None:
+    output = "x" * 100_000
+    thread = agent.thread("t")
+    message = {
+        "role": "tool",
+        "content": [{"type": "text", "text": output}, {"type": "file", "data": os.urandom(80_000)}],
+    }
+    thread.append(message, {"role": "user", "content": "short"})
+    thread.append(message, key="again")
+    assert thread.append(message, key="again") == 3
+    agent.thread("other").append(message)
+    assert thread.messages() == [message, {"role": "user", "content": "short"}, message]
+    heads = agent.kernel.scan(keys.pack("blobs", "head"), limit=100)
+    assert [codec.decode(record.value)[2] for record in heads] == [3, 3], (
+        "two contents, each referred to by three lines"
+    )
+    assert max(len(entry.value) for entry in agent.kernel.entries(keys.pack("t", "thread"))) < 1_000
+    assert agent.thread("t").fork("fork").messages() == thread.messages()
+    with pytest.raises(Conflict):
+        thread.append({**message, "content": "y" * 100_000}, key="again")

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from tenuto.capabilities.context import Context
 from tenuto.errors import Conflict, Damaged, TooLarge
@@ -24,6 +24,7 @@ from tenuto.kernel import codec, keys
 from tenuto.kernel.codec import Held
 from tenuto.kernel.contract import Check, Delete, Put, Record, Write
 from tenuto.kernel.transact import Steps, settle
+from tenuto.kernel.tree import LARGE
 
 PART: Final = 1 << 20
 LIMIT: Final = 900 * PART
@@ -166,6 +167,34 @@ class Blobs:
         for start in range(0, len(names), 100):
             found += self._kernel.read([_key(name) for name in names[start : start + 100]])
         return found
+
+
+def lifted(value: Any) -> tuple[Any, dict[bytes, Content]]:
+    """Return a value with stand-ins for its large texts and bytes, and those by digest; the value itself stays as it is."""
+    contents: dict[bytes, Content] = {}
+
+    def lift(inner: Any) -> Any:
+        kind = type(inner)
+        if kind is dict:
+            return {name: lift(one) for name, one in inner.items()}
+        if kind is list:
+            return [lift(one) for one in inner]
+        if (kind is str or kind is bytes) and len(inner) >= LARGE:
+            raw = inner.encode() if kind is str else inner
+            digest = digest_of(raw)
+            contents[digest] = raw
+            return codec.stand_in(Held(digest, len(raw), kind is str))
+        return inner
+
+    return lift(value), contents
+
+
+def held_in(value: Any) -> set[bytes]:
+    """Return the digests of what stands in for large parts in a value that was decoded without looking for them."""
+    if type(value) is Held:
+        return {value.digest}
+    inner = value.values() if type(value) is dict else value if type(value) is list else ()
+    return set().union(*(held_in(one) for one in inner))
 
 
 def changes(begin: Iterable[bytes], end: Iterable[bytes] = ()) -> dict[bytes, int]:

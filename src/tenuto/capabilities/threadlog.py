@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from tenuto.capabilities.blobs import Blobs
 from tenuto.capabilities.context import Context, stamp
 from tenuto.capabilities.messages import Edits, Message, Repair
 from tenuto.errors import Damaged, NotStorable
@@ -101,10 +102,11 @@ class Log:
     def __init__(self, context: Context, thread: str) -> None:
         self.context = context
         self.thread = thread
+        self.blobs = Blobs(context)
         self.own = keys.named(thread, "thread id") + _THREAD
         """What every key of the thread begins with; by itself it is the stream."""
 
-    # -- lines and their stored form: large values would leave for blobs, and come back, in these two ------
+    # -- lines and their stored form -------------------------------------------------------------------------
 
     def pack(self, kind: int, place: Place, data: Any) -> Append:
         """Return the write that adds a line; `NotStorable` names the part of the data that has no stored form."""
@@ -117,7 +119,7 @@ class Log:
     def unpack(self, entry: Entry) -> Line:
         """Return an entry of the stream as the line it is."""
         # A thread of thousands of lines is read through here: no call of Python's own for a line or its place.
-        writer, correlation_id, kind, place, data, *_ = codec.decode(entry[1])
+        writer, correlation_id, kind, place, data, *_ = codec.decode(entry[1], self.blobs.find)
         return _new(Line, (entry[0], entry[2], writer, correlation_id, kind, _new(Place, place[:7]), data))
 
     # -- reading -------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from tenuto.capabilities.blobs import changes, lifted
 from tenuto.capabilities.context import Context, Fence, commit
 from tenuto.capabilities.threadlog import (
     BEGAN,
@@ -37,8 +38,9 @@ from tenuto.capabilities.threadlog import (
 )
 from tenuto.errors import Conflict, InvalidInput, NotFound, StateConflict
 from tenuto.kernel import codec, keys
-from tenuto.kernel.contract import AnyCheck, Check, CheckEnd, Delete, Put, Record, Write
+from tenuto.kernel.contract import AnyCheck, Append, Check, CheckEnd, Delete, Put, Record, Write
 from tenuto.kernel.transact import Steps, backoff, settle
+from tenuto.kernel.tree import LARGE
 
 _KEPT: Final = 1_000
 """So many ends are remembered by a client."""
@@ -148,6 +150,7 @@ class Writer:
                 if earlier is None:
                     raise
                 return earlier
+            yield from self._lighten(draft, kind, data)
             remembered = self._remember(draft, key)
             try:
                 done = yield from commit(self._context, draft.checks, draft.writes, fence, self._what)
@@ -163,6 +166,24 @@ class Writer:
                 if draft.over:
                     yield from self.release(draft.over)
                 return line
+
+    def _lighten(self, draft: Draft, kind: int, data: Any) -> Steps[None]:
+        """Let the line of a draft refer to its large texts and bytes instead of holding them."""
+        line = draft.writes[-1]
+        if not isinstance(line, Append) or len(line.value) < LARGE:
+            return
+        light, contents = lifted(data)
+        for delay in backoff(None):
+            yield from self._log.blobs.ensure(contents)
+            try:
+                checks, writes = self._log.blobs.counted(changes(contents))
+            except Conflict:  # a sweep took one away that had just been there: it is stored again
+                yield delay
+            else:
+                draft.checks += checks
+                draft.writes[-1] = self._log.pack(kind, draft.place, light)
+                draft.writes += writes
+                return
 
     def known(self) -> Known:
         """Return the end as it is stored."""

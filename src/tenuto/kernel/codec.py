@@ -133,7 +133,12 @@ Find = Callable[[Held], "str | bytes"]
 
 def held(digest: bytes, size: int, *, text: bool) -> bytes:
     """Return the piece of a stored form that stands for something held apart."""
-    return ormsgpack.packb(ormsgpack.Ext(_HELD, ormsgpack.packb([digest, size, text])))
+    return ormsgpack.packb(stand_in(Held(digest, size, text)))
+
+
+def stand_in(part: Held) -> ormsgpack.Ext:
+    """Return what to put into a value in place of something held apart."""
+    return ormsgpack.Ext(_HELD, ormsgpack.packb(list(part)))
 
 
 def _finder(find: Find) -> Callable[[int, bytes], Any]:
@@ -387,7 +392,7 @@ def _walk(value: Any, path: str, wrapped: int, above: list[int]) -> Any:  # noqa
         if math.isnan(value):
             raise NotStorable(f"{where} is NaN, which never equals itself; store None instead.", path)
         return value
-    if value is None or kind in (bool, bytes, bytearray, memoryview):
+    if value is None or kind in (bool, bytes, bytearray, memoryview, ormsgpack.Ext):
         return value
     if id(value) in above:
         raise NotStorable(f"{where} contains itself; store a copy without the loop.", path)
