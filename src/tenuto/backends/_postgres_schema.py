@@ -313,6 +313,12 @@ BEGIN
 END $body$;
 """
 
+CALL: Final = (
+    "double", "text", "bool", "text", "bytea[]", "integer[]", "integer[]", "integer[]", "bool[]", "bigint[]",
+    "integer[]", "integer[]", "double[]", "bytea[]", "bytea[]", "bytea", "bytea", "double", "bool",
+)  # fmt: skip
+"""The types of the parameters of `call_sql`: those of `commit_v1`, the time first."""
+
 _SWEEP: Final = """
 CREATE FUNCTION {schema}.sweep_v1(p_now double precision, p_oldest bytea, p_limit integer) RETURNS integer
 LANGUAGE plpgsql AS $body$
@@ -383,6 +389,12 @@ def schema_name(name: str) -> str:
             f"A schema is named with up to 48 small letters, digits and _, not beginning with a digit or pg_; {name!r} is not."
         )
     return f'"{name}"'
+
+
+def call_sql(schema: str) -> str:
+    """Return the statement that is a commit."""
+    rest = ", ".join(f"${n}" for n in range(3, len(CALL) + 1))
+    return f"SELECT * FROM {schema_name(schema)}.commit_v1($2, $1, {rest})"  # noqa: S608 - the name was validated
 
 
 def book_sql(schema: str) -> str:
