@@ -31,32 +31,25 @@ try:
 except ImportError as missing:
     raise MissingDriver("The Postgres driver is not installed; run: pip install tenuto[postgres]") from missing
 
+from tenuto.backends import _postgres_arguments as arguments_of
 from tenuto.backends import _postgres_rows as rows
 from tenuto.backends import _postgres_schema as schema_of
 from tenuto.backends import _postgres_wire as wire
 from tenuto.backends._postgres_check import check_rows, figures
+from tenuto.backends._postgres_commit import any_commit, one_commit, outcome
 from tenuto.backends._postgres_errors import AGAIN, lost, translated, unprepared
 from tenuto.backends._postgres_pool import Line, Pool
-from tenuto.backends._postgres_schema import (
-    CHECK_END,
-    CHECK_RECORD,
-    WRITE_RECORD,
-    WRITE_STREAM,
-    migration_sql,
-)
+from tenuto.backends._postgres_schema import migration_sql
 from tenuto.backends._postgres_wire import Parameter, Statement, statement
 from tenuto.kernel import keys
 from tenuto.kernel.clock import Clock, Steady
 from tenuto.kernel.contract import (
     REQUEST_LIFE,
     AnyCheck,
-    Append,
-    Check,
     Commit,
     Delete,
     Entry,
     Finding,
-    Put,
     Record,
     Write,
     fingerprint,
@@ -95,6 +88,7 @@ class _Statements(NamedTuple):
     entries_up: Statement
     entries_down: Statement
     commit: Statement
+    commit_one: Statement
     sweep: Statement
 
 
@@ -113,7 +107,8 @@ def _statements(schema: str) -> _Statements:
         statement(f"{within} DESC LIMIT $5", *scanned),
         statement(f"{entry} LIMIT $5", *followed),
         statement(f"{entry} DESC LIMIT $5", *followed),
-        statement(schema_of.call_sql(schema), *schema_of.CALL),
+        any_commit(name),
+        one_commit(name),
         statement(f"SELECT {name}.sweep_v1($1, $2, $3)", "double", "bytea", "integer"),
     )
 
@@ -141,6 +136,7 @@ class PostgresBackend:
         self._sql = _statements(self.schema)
         self._conninfo, self.place = _conninfo(base, self._timeout)
         self._wait = b"%dms" % max(1, int(self._timeout * 800))
+        self._full = wire.TRUE if self.durability == "full" else wire.FALSE
         self._steady = Steady(clock) if clock is not None else None
         self._closed = False
         self._start_afresh()
@@ -221,18 +217,23 @@ class PostgresBackend:
         touched = checks[0][0] if checks else writes[0][0] if writes else b""
         prefix, tenant = _tenant(touched)
         digests = [b"" if type(write) is Delete else rows.digest_of(write[0], write[1]) for write in writes]
-        arguments = _nothing(checks, writes) if tenant is None else _arguments(len(prefix), checks, writes, digests)
+        sql = self._sql.commit_one
+        arguments = arguments_of.one(len(prefix), checks, writes, digests) if tenant is not None else None
+        if arguments is None:
+            sql = self._sql.commit
+            if tenant is None:
+                arguments = arguments_of.nothing(checks, writes)
+            else:
+                arguments = arguments_of.any_commit(len(prefix), checks, writes, digests)
         asked: tuple[Parameter, ...] = (None, None, None, wire.FALSE)
         if request is not None:
             made, first = wire.double(request_time(request)), wire.TRUE if is_first_use(request) else wire.FALSE
             asked = request, fingerprint(checks, writes, digests), made, first
-        head = (tenant or rows.NO_TENANT, wire.TRUE if self.durability == "full" else wire.FALSE, self._wait)
-        row = self._send((*head, *arguments, *asked), checks, request)
-        versions, at, repeated = row
-        if not repeated and at >= self._sweep_due:
-            self._sweep_due = at + _SWEEP_SECONDS
+        done = self._send(sql, tenant or rows.NO_TENANT, (*arguments, *asked), checks, request)
+        if not done.repeated and done.at >= self._sweep_due:
+            self._sweep_due = done.at + _SWEEP_SECONDS
             threading.Thread(target=_sweep, args=(weakref.ref(self),), name="tenuto-sweep", daemon=True).start()
-        return Commit(tuple(versions), at, repeated)
+        return done
 
     def now(self) -> float:
         """Return the server's time as this client last measured it, never less than before."""
@@ -292,8 +293,15 @@ class PostgresBackend:
     def _without_prepared(self, line: Line) -> None:
         self._pool.prepare = line.prepares = False
 
-    def _send(self, arguments: tuple[Parameter, ...], checks: Sequence[AnyCheck], request: bytes | None) -> Any:
-        """Call `commit_v1`, again when the server rolled it back because of another transaction."""
+    def _send(
+        self,
+        sql: Statement,
+        tenant: bytes,
+        arguments: tuple[Parameter, ...],
+        checks: Sequence[AnyCheck],
+        request: bytes | None,
+    ) -> Commit:
+        """Commit, and do so again when the server rolled it back because of another transaction."""
         pool = self._pool
         deadline = time.monotonic() + self._timeout
         pauses = backoff(_TRIES, first=0.002)
@@ -304,14 +312,14 @@ class PostgresBackend:
                 try:
                     sent = True
                     begun = time.monotonic()
-                    call = (self._held(), *arguments)
+                    call = (tenant, self._held(), self._full, self._wait, *arguments)
                     try:
-                        row = line.ask(self._sql.commit, call)[0]
+                        told = line.ask(sql, call)[0][0]
                     except psycopg.Error as error:
                         if not unprepared(error) or not line.prepares:
                             raise
                         self._without_prepared(line)
-                        row = line.ask(self._sql.commit, call)[0]
+                        told = line.ask(sql, call)[0][0]
                 finally:
                     pool.give_back(line)
             except psycopg.Error as error:
@@ -324,9 +332,10 @@ class PostgresBackend:
                     raise translated(error, self.place, sent=sent, request=request) from error
                 time.sleep(pause)
             else:
-                if self._steady is None and not row[2]:
-                    self._measured(row[1], begun, time.monotonic())
-                return row
+                done = outcome(told)
+                if self._steady is None and not done.repeated:
+                    self._measured(done.at, begun, time.monotonic())
+                return done
 
     def _measured(self, server: float, sent: float, received: float) -> None:
         """Keep the offset where it agrees with this answer, else move it as little as will do."""
@@ -459,51 +468,6 @@ def _tenant(key: bytes) -> tuple[bytes, bytes | None]:
 def _fetch(line: Line, sql: str, arguments: Sequence[Any]) -> list[Any]:
     """Run a statement that is rarely used, through the driver's own cursor."""
     return line.cursor(binary=True).execute(sql.encode(), arguments, prepare=False).fetchall()
-
-
-def _arguments(
-    cut: int, checks: Sequence[AnyCheck], writes: Sequence[Write], digests: Sequence[bytes]
-) -> tuple[Parameter, ...]:
-    """Return a commit as flat arrays: every key once, sorted, then checks and writes by the place of their key."""
-    uses: dict[bytes, int] = {}
-    scopes: dict[bytes, int] = {}
-    for check in checks:
-        uses[check[0]] = uses.get(check[0], 0) | (CHECK_RECORD if type(check) is Check else CHECK_END)
-    for write in writes:
-        key = write[0]
-        uses[key] = uses.get(key, 0) | (WRITE_STREAM if type(write) is Append else WRITE_RECORD)
-        if key not in scopes:
-            scopes[key] = len(keys.scope_of(key)) - cut
-    order = sorted(uses)
-    at = {key: n for n, key in enumerate(order, 1)}
-    return (
-        wire.many_bytes([key[cut:] for key in order]),
-        wire.many_integers([uses[key] for key in order]),
-        wire.many_integers([scopes.get(key, 0) for key in order]),
-        wire.many_integers([at[check[0]] for check in checks]),
-        wire.many_bools([type(check) is not Check for check in checks]),
-        wire.many_bigints([min(check[1], _MOST) for check in checks]),
-        wire.many_integers([at[write[0]] for write in writes]),
-        wire.many_integers([_KINDS[type(write)] for write in writes]),
-        wire.many_doubles([write.ttl if type(write) is Put else None for write in writes]),
-        wire.many_bytes(digests),
-        wire.many_bytes([b"" if type(write) is Delete else write[1] for write in writes]),
-    )
-
-
-_MOST: Final = (1 << 63) - 1
-"""No version is as high as that, nor higher: a check of it fails."""
-_KINDS: Final[dict[type, int]] = {Put: 0, Delete: 1, Append: 2}
-
-
-def _nothing(checks: Sequence[AnyCheck], writes: Sequence[Write]) -> tuple[Parameter, ...]:
-    """Return an empty commit: where there is no tenant nothing is stored, so every check of 0 holds."""
-    for write in writes:
-        keys.scope_of(write[0])
-    different = [check[0] for check in checks if check[1] != 0]
-    if different:
-        raise Conflict("Something else was written first; read again and decide anew.", different)
-    return _arguments(0, [], [], [])
 
 
 def _split(url: str) -> tuple[str, dict[str, str]]:
