@@ -7,7 +7,7 @@ import importlib
 
 from bench.measure import environment, save, show
 
-TOPICS = ["set", "get", "threads", "processes", "start"]
+TOPICS = ["set", "get", "threads", "processes", "postgres", "redis", "start"]
 
 
 def main() -> None:
