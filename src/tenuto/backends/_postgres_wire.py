@@ -9,6 +9,7 @@ client's statement of the same name may run in this one's place: it is then the 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import struct
 from collections.abc import Sequence
@@ -86,4 +87,9 @@ def _fixed(oid: int, code: str, size: int, items: Sequence[int]) -> bytes:
         return _EMPTY.pack(0, 0, oid)
     flat = [size] * (2 * count)
     flat[1::2] = items
-    return struct.pack(">iiiii" + ("i" + code) * count, 1, 0, oid, count, 1, *flat)
+    return _layout(code, count).pack(1, 0, oid, count, 1, *flat)
+
+
+@functools.lru_cache(maxsize=1_000)
+def _layout(code: str, count: int) -> struct.Struct:
+    return struct.Struct(">iiiii" + ("i" + code) * count)
