@@ -7,7 +7,7 @@ import importlib
 
 from bench.measure import environment, save, show
 
-TOPICS = ["set", "get", "append", "threads", "processes", "start"]
+TOPICS = ["set", "get", "append", "threads", "processes", "start", "postgres", "redis"]
 BESIDE = ["history"]
 """These need the peers: `make peers`."""
 

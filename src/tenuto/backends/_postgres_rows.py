@@ -17,7 +17,7 @@ from tenuto.errors import Damaged
 from tenuto.kernel import keys
 from tenuto.kernel.contract import Entry, Record
 
-NO_TENANT: Final = ""
+NO_TENANT: Final = b""
 END: Final = b"\xff" * 1_025
 """Above every key, since a key takes up to 1,024 bytes."""
 _ESCAPED: Final = "\x01"
@@ -48,6 +48,13 @@ def tenant_text(prefix: bytes) -> str | None:
         return _ESCAPED + raw.hex()
     # Postgres's text holds no NUL.
     return _ESCAPED + raw.hex() if "\x00" in text or text.startswith(_ESCAPED) else text
+
+
+@lru_cache(maxsize=4_096)
+def tenant_column(prefix: bytes) -> bytes | None:
+    """Return what `tenant_text` does, as it is sent."""
+    text = tenant_text(prefix)
+    return None if text is None else text.encode()
 
 
 def tenant_prefix(text: str) -> bytes:

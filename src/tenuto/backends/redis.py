@@ -56,7 +56,7 @@ from tenuto.kernel.contract import (
     validate_limit,
     validate_read,
 )
-from tenuto.kernel.transact import request_time
+from tenuto.kernel.transact import is_first_use, request_time
 
 try:
     from tenuto.backends import _redis_check as checking
@@ -112,7 +112,7 @@ class RedisBackend:
         self._opening = threading.Lock()
         self._ready = False
         self._link = Link(self.target, self._timeout, self._inspected)
-        self._names: dict[bytes, list[bytes]] = {}
+        self._names: dict[bytes, tuple[bytes, ...]] = {}
         self._commits = 0
         self._left_behind = 0
 
@@ -218,10 +218,11 @@ class RedisBackend:
             raise InvalidInput("A key begins with a tenant and a scope, both text; build it with keys.pack.")
         cut = len(tenant)
         digests = [b"" if type(write) is Delete else digest(write[1]) for write in writes]
-        arguments: list[Any] = [self._time(), b"", b"", b"", self._budget(writes), b"0", len(checks)]
+        arguments: list[Any] = [self._time(), b"", b"", b"", self._budget(writes), b"0", b"0", len(checks)]
         if request is not None:
             arguments[1:4] = request, repr(request_time(request)), fingerprint(checks, writes, digests)
-        if self._waits:
+            arguments[6] = b"1" if is_first_use(request) else b"0"
+        if self._link.waits:
             arguments[5] = b"1"
         for check in checks:
             arguments += (b"r" if type(check) is Check else b"s", check[0][cut:], check[1])
@@ -235,12 +236,10 @@ class RedisBackend:
             else:
                 arguments += (b"d", write[0][cut:], scope, b"", b"", b"")
         reply = self._link.run(scripts.COMMIT, self._named(tenant), arguments, commit=True, request=request)
-        outcome = reply[0]
-        if outcome == b"done":
-            return Commit(rows.versions_in(reply[2]), self._heard(reply[1]))
-        if outcome == b"repeated":
-            return Commit(rows.versions_in(reply[2]), rows.time_in(reply[1]), repeated=True)
-        raise _refused(outcome, reply[1:], tenant)
+        if type(reply) is not bytes:
+            raise _refused(reply[0], reply[1:], tenant)
+        versions, repeated = rows.versions_in(reply[9:]), reply[:1] == b"r"
+        return Commit(versions, rows.time_in(reply[1:9]) if repeated else self._heard(reply[1:9]), repeated)
 
     def now(self) -> float:
         """Return the server's time, never less than before. It is measured now and then, not at each call."""
@@ -310,10 +309,6 @@ class RedisBackend:
                     self._measure(place)  # each node is connected to, and so inspected
                 self._ready = True
 
-    @property
-    def _waits(self) -> bool:
-        return any(facts.waits for facts in self._link.facts.values())
-
     def _measure(self, place: Place | None = None) -> None:
         asked = place or self._link.places()[0]
         seconds, micros = self._link.ask(asked, "TIME")
@@ -332,12 +327,12 @@ class RedisBackend:
             raise _refused(b"newer", (), tenant)
         return reply
 
-    def _named(self, tenant: bytes) -> list[bytes]:
+    def _named(self, tenant: bytes) -> tuple[bytes, ...]:
         names = self._names.get(tenant)
         if names is None:
             if len(self._names) >= _NAMES_KEPT:
                 self._names = {}
-            names = self._names[tenant] = rows.names(self._prefix, tenant)
+            names = self._names[tenant] = tuple(rows.names(self._prefix, tenant))
         return names
 
     def _time(self) -> bytes | str:
@@ -352,7 +347,7 @@ class RedisBackend:
 
     def _budget(self, writes: Sequence[Write]) -> int:
         """Return how much this commit sweeps: now and then, a little more than was left behind since."""
-        self._left_behind += sum(type(write) is not Append for write in writes)
+        self._left_behind += len(writes)
         self._commits += 1
         if self._commits % _SWEEP_EVERY:
             return 0
