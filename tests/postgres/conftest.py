@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-if "pg_server" not in sys.modules:  # tests/capabilities has servers of the same kind
-    _spec = importlib.util.spec_from_file_location("pg_server", Path(__file__).with_name("pg_server.py"))
-    sys.modules["pg_server"] = importlib.util.module_from_spec(_spec)
-    _spec.loader.exec_module(sys.modules["pg_server"])
+for _name in ("pg_server", "pgbouncer"):
+    if _name not in sys.modules:  # tests/capabilities has servers of the same kind
+        _spec = importlib.util.spec_from_file_location(_name, Path(__file__).with_name(f"{_name}.py"))
+        sys.modules[_name] = importlib.util.module_from_spec(_spec)
+        _spec.loader.exec_module(sys.modules[_name])
 pg_server = sys.modules["pg_server"]
 
 

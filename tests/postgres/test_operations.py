@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pg_server
+import pgbouncer
 import psycopg
 import pytest
 
@@ -219,17 +220,19 @@ def test_of_several_hosts_the_one_that_takes_writes_is_used(server: Any, schema:
 
 @pytest.fixture
 def bouncer(server: Any, tmp_path: Path) -> Any:
-    binary = shutil.which("pgbouncer", path=os.environ.get("PATH", "") + ":/usr/sbin")
+    binary = pgbouncer.found()
     if binary is None:
+        missing = "PgBouncer is not here; `make servers` brings it where there is apt-get, else install it"
         if os.environ.get("TENUTO_REQUIRE_PGBOUNCER"):
-            pytest.fail("PgBouncer is required here and not installed; run: apt-get install -y pgbouncer")
-        pytest.skip("PgBouncer is not installed; apt-get install -y pgbouncer")
+            pytest.fail(missing)
+        pytest.skip(missing)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     target = psycopg.conninfo.conninfo_to_dict(server.url)
     folder = Path(os.path.realpath(pg_server.tempfile.mkdtemp(prefix="tenuto-bouncer-")))
     folder.chmod(0o755)
+    binary, environment = pgbouncer.placed(binary, folder)
     (folder / "users.txt").write_text('"postgres" ""\n')
     (folder / "pgbouncer.ini").write_text(
         f"[databases]\npostgres = host={target['host']} port={target.get('port') or 5432} user=postgres pool_size=3\n"
@@ -237,7 +240,9 @@ def bouncer(server: Any, tmp_path: Path) -> Any:
         f"auth_file = {folder / 'users.txt'}\npool_mode = transaction\nmax_client_conn = 100\n"
     )
     user = "pgserver" if os.geteuid() == 0 else None
-    process = subprocess.Popen([binary, "-q", str(folder / "pgbouncer.ini")], user=user, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [binary, "-q", str(folder / "pgbouncer.ini")], user=user, env=environment, stderr=subprocess.DEVNULL
+    )
 
     def reachable() -> bool:
         with socket.socket() as probe:
