@@ -7,7 +7,7 @@ their methods are awaited. Handles are `async with`, streams are `async for`.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
@@ -20,6 +20,7 @@ from tenuto.capabilities.state import ScopeView, State, Transaction
 from tenuto.capabilities.store import Store
 from tenuto.client import Correlation, Tenuto
 from tenuto.hooks.events import Hook
+from tenuto.kernel.bell import Pause
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.contract import Backend, Check
 from tenuto.kernel.durations import Duration
@@ -29,12 +30,13 @@ _THREADS = 32
 
 
 class AsyncKernel:
-    """The storage contract, awaited. `now` asks nobody and is not."""
+    """The storage contract, awaited. `now` and `bell` ask nobody and are not."""
 
     def __init__(self, sync: Backend, pool: ThreadPoolExecutor) -> None:
         self._sync = sync
         self._pool = pool
         self.now = sync.now
+        self.bell = sync.bell
 
     read = awaitable(Backend.read)
     scan = awaitable(Backend.scan)
@@ -298,12 +300,12 @@ class AsyncTenuto:
 async def _watch(
     state: State, pool: ThreadPoolExecutor, scope: str, after: int | None, timeout: Duration | None
 ) -> AsyncIterator[Change]:
-    steps: Iterator[Change | float] = state.watching(scope, after=after, timeout=timeout)
-    while True:
-        step = await settle(pool, lambda: next(steps, None))
-        if step is None:
-            return
-        if isinstance(step, float):
-            await wait(pool, step, state.clock)
-        else:
-            yield step
+    steps = state.watching(scope, after=after, timeout=timeout)
+    try:
+        while (step := await settle(pool, lambda: next(steps, None))) is not None:
+            if isinstance(step, Pause):
+                await wait(pool, step, state.clock)
+            else:
+                yield step
+    finally:
+        steps.close()  # it never runs here: what has begun on the pool was waited for

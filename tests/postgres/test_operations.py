@@ -1,15 +1,9 @@
 """Roles, migrations, two versions on one database, damage, and PgBouncer in between."""
 
-import os
-import shutil
-import socket
-import subprocess
 import threading
-from pathlib import Path
 from typing import Any
 
 import pg_server
-import pgbouncer
 import psycopg
 import pytest
 
@@ -216,43 +210,6 @@ def test_of_several_hosts_the_one_that_takes_writes_is_used(server: Any, schema:
     store.commit([], [Put(A, b"v")])
     assert store.read([A])[0].value == b"v"
     store.close()
-
-
-@pytest.fixture
-def bouncer(server: Any, tmp_path: Path) -> Any:
-    binary = pgbouncer.found()
-    if binary is None:
-        missing = "PgBouncer is not here; `make servers` brings it where there is apt-get, else install it"
-        if os.environ.get("TENUTO_REQUIRE_PGBOUNCER"):
-            pytest.fail(missing)
-        pytest.skip(missing)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    target = psycopg.conninfo.conninfo_to_dict(server.url)
-    folder = Path(os.path.realpath(pg_server.tempfile.mkdtemp(prefix="tenuto-bouncer-")))
-    folder.chmod(0o755)
-    binary, environment = pgbouncer.placed(binary, folder)
-    (folder / "users.txt").write_text('"postgres" ""\n')
-    (folder / "pgbouncer.ini").write_text(
-        f"[databases]\npostgres = host={target['host']} port={target.get('port') or 5432} user=postgres pool_size=3\n"
-        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\nunix_socket_dir =\n"
-        f"auth_file = {folder / 'users.txt'}\npool_mode = transaction\nmax_client_conn = 100\n"
-    )
-    user = "pgserver" if os.geteuid() == 0 else None
-    process = subprocess.Popen(
-        [binary, "-q", str(folder / "pgbouncer.ini")], user=user, env=environment, stderr=subprocess.DEVNULL
-    )
-
-    def reachable() -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", port)) == 0
-
-    pg_server.eventually(reachable)
-    yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
-    process.terminate()
-    process.wait(10)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.parametrize("noticed", [True, False], ids=["noticed at once", "by the errors it causes"])

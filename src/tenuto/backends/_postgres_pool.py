@@ -109,7 +109,7 @@ class Pool:
             try:
                 line = self._idle.pop()
             except IndexError:
-                return self._connect(deadline)
+                return self.connect(deadline)
             if not line.closed and line.silent():
                 if not self.prepare:
                     line.prepare_threshold = None
@@ -117,7 +117,8 @@ class Pool:
             cut(line)  # the server has said goodbye meanwhile
         raise Closed("This store was closed; open a new client.")
 
-    def _connect(self, deadline: float) -> Line:
+    def connect(self, deadline: float) -> Line:
+        """Open a connection; a server that is starting up is waited for."""
         pauses = backoff(None, first=0.02, most=0.25)
         while True:
             left = deadline - time.monotonic()

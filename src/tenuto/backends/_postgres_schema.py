@@ -117,7 +117,8 @@ CREATE FUNCTION {schema}.commit_v1(
     p_first boolean,            -- the id was never sent before: it need not be looked up
     OUT versions bigint[],
     OUT at double precision,
-    OUT repeated boolean
+    OUT repeated boolean,
+    OUT watched bigint[]         -- streams whose watchers are to be told; mostly NULL
 ) LANGUAGE plpgsql AS $body$
 DECLARE
     ignored text;
@@ -294,6 +295,11 @@ BEGIN
             end_digests[slot] := chained;
             -- Of several entries of one stream the last one sets its head.
             IF versions[i] = end_numbers[slot] THEN
+                -- Whoever watches the stream has marked it with this lock, shared: see _postgres_bells.
+                found_number := hashtextextended('{schema}' || p_tenant || encode(p_keys[slot], 'hex'), 4);
+                IF NOT pg_try_advisory_xact_lock(found_number) THEN
+                    watched := array_append(watched, found_number);
+                END IF;
                 IF end_times[slot] IS NULL THEN
                     INSERT INTO {schema}.streams (tenant, key, number, written, digest)
                         VALUES (p_tenant, p_keys[slot], end_numbers[slot], found_time, chained);

@@ -21,18 +21,17 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar
-from urllib.parse import parse_qsl, urlencode
 
 from tenuto.errors import Closed, Conflict, InvalidInput, MissingDriver, NewerFormat, StorageUnavailable, TenutoError
 
 try:
     import psycopg
-    from psycopg.conninfo import conninfo_to_dict, make_conninfo
 except ImportError as missing:
     raise MissingDriver("The Postgres driver is not installed; run: pip install tenuto[postgres]") from missing
 
 from tenuto.backends import _postgres_rows as rows
 from tenuto.backends import _postgres_schema as schema_of
+from tenuto.backends._postgres_bells import Listener, Ringer
 from tenuto.backends._postgres_check import check_rows, figures
 from tenuto.backends._postgres_errors import AGAIN, lost, translated, unprepared
 from tenuto.backends._postgres_pool import Line, Pool
@@ -43,7 +42,9 @@ from tenuto.backends._postgres_schema import (
     WRITE_STREAM,
     migration_sql,
 )
+from tenuto.backends._postgres_url import conninfo, number, split
 from tenuto.kernel import keys
+from tenuto.kernel.bell import Bell
 from tenuto.kernel.clock import Clock, Steady
 from tenuto.kernel.contract import (
     REQUEST_LIFE,
@@ -73,7 +74,6 @@ _SWEEP_SECONDS: Final = 30.0
 _SWEEP_ROWS: Final = 500
 _SWEEP_ROUNDS: Final = 20
 _TRIES: Final = 12
-_OPTIONS: Final = ("schema", "pool", "timeout", "durability")
 _COLUMNS: Final = "value, version, written, expires, digest"
 _LIVE: Final = (
     "NOT dead AND (expires IS NULL OR expires > "
@@ -135,15 +135,15 @@ class PostgresBackend:
         pool: int = 10,
         timeout: float = 30.0,
     ) -> None:
-        base, chosen = _split(url)
+        base, chosen = split(url)
         self.schema = chosen.get("schema", schema)
         self.durability = chosen.get("durability", durability)
-        self._size = _number("pool", chosen.get("pool", pool), 1, 1_000)
-        self._timeout = _number("timeout", chosen.get("timeout", timeout), 0.05, 86_400)
+        self._size = number("pool", chosen.get("pool", pool), 1, 1_000)
+        self._timeout = number("timeout", chosen.get("timeout", timeout), 0.05, 86_400)
         if self.durability not in ("full", "process"):
             raise InvalidInput(f'durability is "full" or "process", not {self.durability!r}.')
         self._sql = _statements(self.schema)
-        self._conninfo, self.place = _conninfo(base, self._timeout)
+        self._conninfo, self.place = conninfo(base, self._timeout)
         self._wait = f"{max(1, int(self._timeout * 800))}ms"
         self._steady = Steady(clock) if clock is not None else None
         self._closed = False
@@ -154,7 +154,9 @@ class PostgresBackend:
         self._opening = threading.Lock()
         self._timing = threading.Lock()
         self._pool = Pool(self._conninfo, self.place, int(self._size), self._timeout)
-        weakref.finalize(self, self._pool.close)  # a client that is dropped unclosed leaves no connection behind
+        self._listener, self._ringer = Listener(self._pool, self.schema), Ringer(self._pool, self.schema)
+        for close in (self._pool.close, self._listener.close):
+            weakref.finalize(self, close)  # a client that is dropped unclosed leaves no connection behind
         self._ready = False
         self._offset: float | None = None  # what to add to the monotonic clock to have the server's
         self._latest = 0.0
@@ -232,11 +234,18 @@ class PostgresBackend:
             content, made, first = fingerprint(checks, writes, digests), request_time(request), is_first_use(request)
         head = (tenant or rows.NO_TENANT, None, self.durability == "full", self._wait)
         row = self._send((*head, *arguments, request, content, made, first), checks, request)
-        versions, at, repeated = row
+        versions, at, repeated, watched = row
+        if watched:
+            self._ringer.tell(watched)
         if not repeated and at >= self._sweep_due:
             self._sweep_due = at + _SWEEP_SECONDS
             threading.Thread(target=_sweep, args=(weakref.ref(self),), name="tenuto-sweep", daemon=True).start()
         return Commit(tuple(versions), at, repeated)
+
+    def bell(self, stream: bytes) -> Bell:
+        """Return a bell that is live where notifications come through, which they do not behind a pooler."""
+        prefix, tenant = _tenant(stream)
+        return Bell() if tenant is None or self._closed else self._listener.bell(tenant, stream[len(prefix) :])
 
     def now(self) -> float:
         """Return the server's time as this client last measured it, never less than before."""
@@ -252,6 +261,7 @@ class PostgresBackend:
         """Let go of every connection; a call that is under way comes to its end."""
         self._closed = True
         self._ready = False
+        self._listener.close()
         self._pool.close()
         if self._sweeping.acquire(timeout=min(self._timeout, 5.0)):  # a sweep under way is short
             self._sweeping.release()
@@ -449,6 +459,7 @@ class PostgresBackend:
     def _after_fork(self) -> None:
         """Start afresh in a forked child: the parent's connections and locks are not this process's."""
         self._pool.forget()
+        self._listener.forget()
         self._start_afresh()
 
     def __repr__(self) -> str:
@@ -515,50 +526,6 @@ def _nothing(checks: Sequence[AnyCheck], writes: Sequence[Write]) -> tuple[Any, 
     if different:
         raise Conflict("Something else was written first; read again and decide anew.", different)
     return _arguments(0, [], [])
-
-
-def _split(url: str) -> tuple[str, dict[str, str]]:
-    """Return a URL without tenuto's own options, and those."""
-    if "://" not in url:
-        return url, {}
-    base, _, query = url.partition("?")
-    pairs = parse_qsl(query, keep_blank_values=True)
-    own = {name: text for name, text in pairs if name in _OPTIONS}
-    rest = [(name, text) for name, text in pairs if name not in _OPTIONS]
-    return base + ("?" + urlencode(rest) if rest else ""), own
-
-
-def _conninfo(base: str, timeout: float) -> tuple[str, str]:
-    """Return what to connect with, and how to name the place without its password."""
-    try:
-        given = conninfo_to_dict(base)
-    except psycopg.ProgrammingError:
-        raise InvalidInput(
-            "The URL of the store is not one that Postgres takes; write postgresql://user@host:5432/database, "
-            "with special characters in names and passwords percent-encoded."
-        ) from None
-    defaults: dict[str, str | int | None] = {
-        "client_encoding": "utf8",
-        "application_name": "tenuto",
-        "keepalives_idle": 30,
-        "keepalives_interval": 10,
-        "keepalives_count": 3,
-        "tcp_user_timeout": int(timeout * 1000),
-    }
-    conninfo = make_conninfo("", **{**defaults, **given})
-    host = given.get("host") or given.get("hostaddr") or "local socket"
-    port = f":{given['port']}" if given.get("port") else ""
-    return conninfo, f"postgres at {host}{port}/{given.get('dbname') or given.get('user') or ''}"
-
-
-def _number(name: str, text: str | float, least: float, most: float) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not least <= number <= most:
-        raise InvalidInput(f"{name} is a number from {least:g} to {most:g}, not {text!r}.")
-    return number
 
 
 def _sweep(ref: weakref.ref[PostgresBackend]) -> None:

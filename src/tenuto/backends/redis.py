@@ -37,6 +37,7 @@ from tenuto.errors import (
     TooLarge,
 )
 from tenuto.kernel import keys
+from tenuto.kernel.bell import Bell
 from tenuto.kernel.clock import Clock, Steady
 from tenuto.kernel.codec import digest
 from tenuto.kernel.contract import (
@@ -241,6 +242,10 @@ class RedisBackend:
         if outcome == b"repeated":
             return Commit(rows.versions_in(reply[2]), rows.time_in(reply[1]), repeated=True)
         raise _refused(outcome, reply[1:], tenant)
+
+    def bell(self, stream: bytes) -> Bell:  # noqa: ARG002 - the contract's
+        """Return a bell that stays silent: watchers poll."""
+        return Bell()
 
     def now(self) -> float:
         """Return the server's time, never less than before. It is measured now and then, not at each call."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from tenuto.errors import Closed, Conflict, InvalidInput, RequestExpired, RequestReused
 from tenuto.kernel import codec, keys
+from tenuto.kernel.bell import Bell
 from tenuto.kernel.clock import Clock, Steady, SystemClock
 from tenuto.kernel.contract import (
     NOT_BOTH,
@@ -53,6 +54,7 @@ class VolatileBackend:
         self._floors: dict[bytes, int] = {}
         self._streams: dict[bytes, list[Entry]] = {}
         self._requests: dict[bytes, _Done] = {}
+        self._bells: dict[bytes, list[Bell]] = {}
         self._commits = 0
         self._closed = False
 
@@ -129,7 +131,16 @@ class VolatileBackend:
             self._commits += 1
             if self._commits % _SWEEP_EVERY == 0:
                 self._sweep(now)
+            self._ring(writes)
             return outcome
+
+    def bell(self, stream: bytes) -> Bell:
+        """Return a bell that rings at every commit to the stream."""
+        with self._lock:
+            bells = self._bells.setdefault(stream, [])
+            bells.append(bell := Bell(bells.remove))
+        bell.live = True
+        return bell
 
     def now(self) -> float:
         """Return the clock's time, never less than before."""
@@ -159,6 +170,11 @@ class VolatileBackend:
             self._rows.clear()
             self._order.clear()
             self._streams.clear()
+
+    def _ring(self, writes: Sequence[Write]) -> None:
+        for write in writes:
+            for bell in list(self._bells.get(write[0], ())):
+                bell.ring()
 
     def _now(self) -> float:
         if self._closed:

@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, final, runtime_c
 import ormsgpack
 
 from tenuto.errors import InvalidInput, TooLarge
+from tenuto.kernel.bell import Bell
 from tenuto.kernel.codec import digest
 from tenuto.kernel.keys import tenant_of
 
@@ -163,6 +164,14 @@ class Backend(Protocol):
         Otherwise `Conflict` names the keys that differed and nothing is applied. With a `request`
         made by `transact.new_request`, committing again returns the first outcome instead of
         applying twice; the id is looked up before the checks.
+        """
+        ...
+
+    def bell(self, stream: bytes) -> Bell:
+        """Return a bell for a stream, at once and without asking the store; the caller closes it.
+
+        While it is `live` it rings soon after any client has added entries. It only saves polls: nothing
+        may rest on it, and a store that cannot tell returns a plain `Bell()`, which stays silent.
         """
         ...
 

@@ -53,6 +53,8 @@ class BackendContract(SeveralClients):
 
     durable = True
     """False for a store that ends with its process."""
+    rings = False
+    """True for a store that rings the bells of those who watch a stream."""
     confined = False
     """True for a view of one tenant, which puts that tenant before every key."""
 
