@@ -14,11 +14,15 @@ from typing import Any
 import psycopg
 import pytest
 
-for _name in ("pg_server", "pgbouncer"):
-    if _name not in sys.modules:  # tests/capabilities has servers of the same kind
-        _spec = importlib.util.spec_from_file_location(_name, Path(__file__).with_name(f"{_name}.py"))
-        sys.modules[_name] = importlib.util.module_from_spec(_spec)
-        _spec.loader.exec_module(sys.modules[_name])
+_here = Path(__file__).parent
+for _path in (
+    *(_here / f"{name}.py" for name in ("pg_server", "pg_more", "pgbouncer")),
+    *map(_here.parent.joinpath, ("tls.py", "disk.py")),
+):
+    if _path.stem not in sys.modules:  # tests/capabilities has servers of the same kind
+        _spec = importlib.util.spec_from_file_location(_path.stem, _path)
+        sys.modules[_path.stem] = importlib.util.module_from_spec(_spec)
+        _spec.loader.exec_module(sys.modules[_path.stem])
 pg_server, pgbouncer = sys.modules["pg_server"], sys.modules["pgbouncer"]
 
 

@@ -33,7 +33,7 @@ from tenuto.backends import _postgres_rows as rows
 from tenuto.backends import _postgres_schema as schema_of
 from tenuto.backends._postgres_bells import Listener, Ringer
 from tenuto.backends._postgres_check import check_rows, figures
-from tenuto.backends._postgres_errors import AGAIN, lost, translated, unprepared
+from tenuto.backends._postgres_errors import AGAIN, READ_ONLY, lost, translated, unprepared
 from tenuto.backends._postgres_pool import Line, Pool
 from tenuto.backends._postgres_schema import (
     CHECK_END,
@@ -334,6 +334,8 @@ class PostgresBackend:
                     at = [int(n) - 1 for n in (error.diag.message_detail or "").split(",")]
                     different = list(dict.fromkeys(checks[n][0] for n in at))
                     raise Conflict("Something else was written first; read again and decide anew.", different) from None
+                if error.sqlstate == READ_ONLY:
+                    pool.drop_idle()  # another host of the URL may be the primary now
                 pause = next(pauses, None) if error.sqlstate in AGAIN else None
                 if pause is None or time.monotonic() + pause > deadline:
                     raise translated(error, self.place, sent=sent, request=request) from error
