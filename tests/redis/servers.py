@@ -57,6 +57,10 @@ class Server:
         self.start()
 
     def start(self):
+        self.launch()
+        wait_until(self.answers, what="the start of Valkey")
+
+    def launch(self):
         self.process = subprocess.Popen(
             [
                 str(get_binary_path()), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.folder,
@@ -64,7 +68,6 @@ class Server:
             ],
             stdout=subprocess.DEVNULL,
         )  # fmt: skip
-        wait_until(self.answers, what="the start of Valkey")
 
     def answers(self):
         try:
