@@ -62,6 +62,7 @@ from tenuto.kernel.contract import (
     validate,
     validate_limit,
     validate_read,
+    validate_scan,
 )
 from tenuto.kernel.transact import backoff, is_first_use, request_time
 
@@ -184,11 +185,10 @@ class PostgresBackend:
         self, prefix: bytes, *, after: bytes | None = None, limit: int = 100, reverse: bool = False
     ) -> list[Record]:
         """Return up to `limit` live records below `prefix` in key order, all from one moment."""
-        validate_limit(limit)
+        validate_scan(prefix, limit)
         self.open()
         whole, tenant = _tenant(prefix)
-        if tenant is None:
-            raise InvalidInput("A scan stays within one tenant; let its prefix begin with keys.pack(tenant).")
+        assert tenant is not None
         low, high = prefix, keys.after_prefix(prefix)
         if after is not None and reverse:
             high = after if high is None else min(high, after)

@@ -56,6 +56,7 @@ from tenuto.kernel.contract import (
     validate,
     validate_limit,
     validate_read,
+    validate_scan,
 )
 from tenuto.kernel.transact import request_time
 
@@ -145,11 +146,10 @@ class RedisBackend:
         self, prefix: bytes, *, after: bytes | None = None, limit: int = 100, reverse: bool = False
     ) -> list[Record]:
         """Return up to `limit` live records below `prefix` in key order, all from one moment."""
-        validate_limit(limit)
+        validate_scan(prefix, limit)
         self.open()
         tenant = _tenant(prefix)
-        if tenant is None:
-            raise InvalidInput("A scan's prefix begins with a tenant; build it with keys.pack.")
+        assert tenant is not None
         low, high = prefix, keys.after_prefix(prefix) if len(prefix) > len(tenant) else None
         begin = b"[" + low[len(tenant) :] if len(low) > len(tenant) else b"-"
         end = b"(" + high[len(tenant) :] if high is not None and high.startswith(tenant) else b"+"

@@ -58,6 +58,7 @@ from tenuto.kernel.contract import (
     validate,
     validate_limit,
     validate_read,
+    validate_scan,
 )
 
 Durability = Literal["full", "process"]
@@ -144,7 +145,7 @@ class SqliteBackend:
         self, prefix: bytes, *, after: bytes | None = None, limit: int = 100, reverse: bool = False
     ) -> list[Record]:
         """Return up to `limit` live records below `prefix` in key order, all from one moment."""
-        validate_limit(limit)
+        validate_scan(prefix, limit)
         self.open()
         now = self._steady.now()
         low, high = prefix, keys.after_prefix(prefix)

@@ -31,6 +31,7 @@ from tenuto.kernel.contract import (
     validate,
     validate_limit,
     validate_read,
+    validate_scan,
 )
 from tenuto.kernel.transact import request_time
 
@@ -69,7 +70,7 @@ class VolatileBackend:
         self, prefix: bytes, *, after: bytes | None = None, limit: int = 100, reverse: bool = False
     ) -> list[Record]:
         """Return up to `limit` live records below `prefix` in key order, all from one moment."""
-        validate_limit(limit)
+        validate_scan(prefix, limit)
         with self._lock:
             now = self._now()
             end = keys.after_prefix(prefix)
