@@ -66,7 +66,8 @@ def bouncer(server: Any) -> Any:
     binary, environment = pgbouncer.placed(binary, folder)
     (folder / "users.txt").write_text('"postgres" ""\n')
     (folder / "pgbouncer.ini").write_text(
-        f"[databases]\npostgres = host={target['host']} port={target.get('port') or 5432} user=postgres pool_size=3\n"
+        f"[databases]\npostgres = host={target['host']} port={target.get('port') or 5432} user={target['user']} "
+        f"password={target.get('password') or 'none'} dbname={target['dbname']} pool_size=3\n"
         f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\nunix_socket_dir =\n"
         f"auth_file = {folder / 'users.txt'}\npool_mode = transaction\nmax_client_conn = 100\n"
     )

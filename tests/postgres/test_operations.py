@@ -20,7 +20,7 @@ A, B, LOG = (keys.pack("t", "s", name) for name in ("a", "b", "log"))
 @pytest.fixture
 def plain_role(server: Any, schema: str) -> Any:
     role = "plain_" + schema
-    server.execute(f"CREATE ROLE {role} LOGIN")
+    server.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'plain'")
     yield role
     server.execute(f"DROP OWNED BY {role}")
     server.execute(f"DROP ROLE {role}")
@@ -30,7 +30,7 @@ def test_a_role_without_the_right_is_told_what_to_have_run_and_then_works(
     server: Any, schema: str, plain_role: str
 ) -> None:
     server.execute("REVOKE CREATE ON DATABASE postgres FROM PUBLIC")
-    url = pg_server.with_options(server.url, user=plain_role, schema=schema)
+    url = pg_server.with_options(server.url, user=plain_role, password="plain", schema=schema)
     store = PostgresBackend(url)
     assert store.migrate_check()
     with pytest.raises(StorageUnavailable, match="migrate --sql"):
@@ -212,8 +212,9 @@ def test_a_url_that_makes_no_sense_is_refused_without_its_password(url: str) -> 
 
 
 def test_of_several_hosts_the_one_that_takes_writes_is_used(server: Any, schema: str) -> None:
-    folder = psycopg.conninfo.conninfo_to_dict(server.url)["host"]
-    url = f"postgresql://postgres@/postgres?host=/nonexistent,{folder}&target_session_attrs=read-write"
+    given = psycopg.conninfo.conninfo_to_dict(server.url)
+    hosts = {"host": f"/nonexistent,{given['host']}", "port": f"5432,{given.get('port') or 5432}"}
+    url = psycopg.conninfo.make_conninfo("", **{**given, **hosts}, target_session_attrs="read-write")
     store = PostgresBackend(url, schema=schema)
     store.commit([], [Put(A, b"v")])
     assert store.read([A])[0].value == b"v"

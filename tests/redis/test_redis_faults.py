@@ -130,7 +130,7 @@ def test_a_store_goes_on_after_a_restart_of_the_server():
 
 def test_a_lost_reply_is_unknown_and_its_request_id_resolves_it(valkey):
     prefix = fresh_prefix()
-    with Proxy(valkey.port) as proxy, opened(f"redis://127.0.0.1:{proxy.port}?prefix={prefix}&timeout=5") as store:
+    with Proxy(valkey.address) as proxy, opened(valkey.url(at=proxy.port, prefix=prefix, timeout=5)) as store:
         store.commit([], [Put(A, b"")])  # the server knows the script: what is dropped below was applied
         for n in range(30):
             request = new_request(store.now())
@@ -151,8 +151,8 @@ def test_a_lost_reply_is_unknown_and_its_request_id_resolves_it(valkey):
 
 
 def test_capabilities_settle_lost_replies_by_themselves(valkey):
-    with Proxy(valkey.port) as proxy:
-        agent = Tenuto("a", RedisBackend(f"redis://127.0.0.1:{proxy.port}?prefix={fresh_prefix()}&timeout=5"))
+    with Proxy(valkey.address) as proxy:
+        agent = Tenuto("a", RedisBackend(valkey.url(at=proxy.port, prefix=fresh_prefix(), timeout=5)))
         agent.state.set("s", "n", 0)
         flaky = threading.Event()
 
