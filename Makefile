@@ -6,15 +6,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check lint types quick bench lock clean
+.PHONY: demo test check lint types quick servers bench lock clean
 
 demo: $(READY)
 	$(BIN)/python examples/count.py --demo
 
-test: $(READY) lint types
+test: $(READY) lint types servers
 	$(BIN)/python -m pytest -n 2
 
-check: $(READY) lint types quick
+check: $(READY) lint types servers quick
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -28,6 +28,10 @@ types: $(READY)
 
 quick: $(READY)
 	$(BIN)/python -m pytest -n 2 -q -m "not slow"
+
+# What the tests need and no wheel carries: brought once into .servers, without root.
+servers: $(READY)
+	$(BIN)/python tests/postgres/pgbouncer.py
 
 bench: $(READY)
 	$(BIN)/python -m bench
@@ -48,4 +52,4 @@ lock:
 	rm -rf $(VENV)-lock
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) .servers .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -12,9 +12,10 @@ import functools
 import sys
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
+from tenuto.kernel.bell import Pause
 from tenuto.kernel.clock import Clock, SystemClock
 from tenuto.kernel.transact import Steps
 
@@ -71,15 +72,29 @@ async def drive(pool: ThreadPoolExecutor, steps: Steps[R], clock: Clock) -> R:
         delay, result = await settle(pool, step)
         if delay is _END:
             return result  # type: ignore[no-any-return]
-        await wait(pool, delay, clock)
+        await wait(pool, Pause(delay), clock)
 
 
-async def wait(pool: ThreadPoolExecutor, delay: float, clock: Clock) -> None:
-    """Let so much time pass by the client's clock, holding no thread."""
-    if isinstance(clock, SystemClock):
-        await asyncio.sleep(delay)
-    else:  # a test's clock, which does not block
-        await settle(pool, functools.partial(clock.sleep, delay))
+async def wait(pool: ThreadPoolExecutor, pause: Pause, clock: Clock) -> None:
+    """Let a pause pass by the client's clock, holding no thread."""
+    if not isinstance(clock, SystemClock):  # a test's clock, which does not block
+        await settle(pool, functools.partial(clock.sleep, pause.seconds))
+    elif pause.bell is None:
+        await asyncio.sleep(pause.seconds)
+    else:
+        loop, heard = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # the loop is closed already
+                loop.call_soon_threadsafe(heard.set)
+
+        pause.bell.tell(tell)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause.seconds):
+                    await heard.wait()
+        finally:
+            pause.bell.tell(None)
 
 
 class awaitable(Generic[P, R]):  # noqa: N801 - used like a decorator

@@ -7,7 +7,7 @@ their methods are awaited. Handles are `async with`, streams are `async for`.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -26,6 +26,7 @@ from tenuto.capabilities.timeline import Event
 from tenuto.client import Correlation, Tenuto
 from tenuto.hooks.events import Hook
 from tenuto.kernel import codec
+from tenuto.kernel.bell import Pause
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.contract import Backend, Check
 from tenuto.kernel.durations import Duration
@@ -36,12 +37,13 @@ _THREADS = 32
 
 
 class AsyncKernel:
-    """The storage contract, awaited. `now` asks nobody and is not."""
+    """The storage contract, awaited. `now` and `bell` ask nobody and are not."""
 
     def __init__(self, sync: Backend, pool: ThreadPoolExecutor) -> None:
         self._sync = sync
         self._pool = pool
         self.now = sync.now
+        self.bell = sync.bell
 
     read = awaitable(Backend.read)
     scan = awaitable(Backend.scan)
@@ -420,12 +422,12 @@ class AsyncTenuto:
         return f"<AsyncTenuto {self.name!r} of tenant {self.tenant!r}>"
 
 
-async def _watch(steps: Iterator[T | float], pool: ThreadPoolExecutor, clock: Clock) -> AsyncIterator[T]:
-    while True:
-        step = await settle(pool, lambda: next(steps, None))
-        if step is None:
-            return
-        if isinstance(step, float):
-            await wait(pool, step, clock)
-        else:
-            yield step
+async def _watch(steps: Generator[T | Pause, None, None], pool: ThreadPoolExecutor, clock: Clock) -> AsyncIterator[T]:
+    try:
+        while (step := await settle(pool, lambda: next(steps, None))) is not None:
+            if isinstance(step, Pause):
+                await wait(pool, step, clock)
+            else:
+                yield step
+    finally:
+        steps.close()  # it never runs here: what has begun on the pool was waited for

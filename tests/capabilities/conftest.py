@@ -1,7 +1,6 @@
 """What a capability promises, it promises on every backend: here `backend` is each of them, on real servers."""
 
 import importlib.util
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,11 +40,9 @@ def postgres() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def valkey() -> Iterator[str]:
-    if elsewhere := os.environ.get("TENUTO_TEST_REDIS"):
-        yield elsewhere
-        return
-    with servers.Server(*servers.FULL) as server:
-        yield server.url()
+    server = servers.shared()
+    yield server.url()
+    server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -134,6 +134,13 @@ class LateCheck(VolatileBackend):
         return super().commit(checks, writes, request=request)
 
 
+class DeafBell(VolatileBackend):
+    """Says that it will ring and does not."""
+
+    def _ring(self, writes):
+        pass
+
+
 BUGS = {
     bug.__name__: bug
     for bug in (
@@ -149,6 +156,7 @@ BUGS = {
         BrokenChain,
         NamelessConflict,
         LateCheck,
+        DeafBell,
     )
 }
 _planted = BUGS[os.environ.get("PLANTED", "LostWrite")]
@@ -157,6 +165,7 @@ _places: dict[Path, Backend] = {}
 
 class TestPlanted(BackendContract):
     durable = False
+    rings = True
 
     def connect(self, place: Path, clock: HeldClock) -> Backend:
         return _places.setdefault(place, _planted(clock=clock))

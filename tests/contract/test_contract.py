@@ -21,6 +21,7 @@ class Volatile:
     """A volatile store is one object: every client of one place is that object."""
 
     durable = False
+    rings = True
     _places: dict[Path, VolatileBackend] = {}
 
     def connect(self, place: Path, clock: HeldClock) -> Backend:
@@ -113,6 +114,9 @@ class Awaited:
 
     def commit(self, checks: Any, writes: Any, *, request: bytes | None = None) -> Any:
         return self._wait(self._kernel.commit(checks, writes, request=request))
+
+    def bell(self, stream: bytes) -> Any:
+        return self._kernel.bell(stream)
 
     def now(self) -> float:
         return self._kernel.now()

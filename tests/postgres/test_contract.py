@@ -26,6 +26,7 @@ _spec.loader.exec_module(_model)
 @pytest.mark.usefixtures("server")
 class OverPostgres(BackendContract):
     durability = "full"
+    rings = True
 
     @pytest.fixture(autouse=True)
     def _place(self, server: Any, schema: str) -> None:

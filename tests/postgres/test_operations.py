@@ -1,11 +1,6 @@
 """Roles, migrations, two versions on one database, damage, and PgBouncer in between."""
 
-import os
-import shutil
-import socket
-import subprocess
 import threading
-from pathlib import Path
 from typing import Any
 
 import pg_server
@@ -25,7 +20,7 @@ A, B, LOG = (keys.pack("t", "s", name) for name in ("a", "b", "log"))
 @pytest.fixture
 def plain_role(server: Any, schema: str) -> Any:
     role = "plain_" + schema
-    server.execute(f"CREATE ROLE {role} LOGIN")
+    server.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'plain'")
     yield role
     server.execute(f"DROP OWNED BY {role}")
     server.execute(f"DROP ROLE {role}")
@@ -35,7 +30,7 @@ def test_a_role_without_the_right_is_told_what_to_have_run_and_then_works(
     server: Any, schema: str, plain_role: str
 ) -> None:
     server.execute("REVOKE CREATE ON DATABASE postgres FROM PUBLIC")
-    url = pg_server.with_options(server.url, user=plain_role, schema=schema)
+    url = pg_server.with_options(server.url, user=plain_role, password="plain", schema=schema)
     store = PostgresBackend(url)
     assert store.migrate_check()
     with pytest.raises(StorageUnavailable, match="migrate --sql"):
@@ -140,6 +135,14 @@ def test_damaged_rows_are_found_and_never_returned(server: Any, schema: str) -> 
     assert [finding.kind for finding in store.check()] == ["damage"]
     server.execute(f"UPDATE \"{schema}\".records SET value = 'value' WHERE value = 'other'")
     assert store.check() == []
+    for column, wrong in (("version", "version + 1"), ("written", "written + 1"), ("expires", "written + 9e9")):
+        server.execute(f"UPDATE \"{schema}\".records SET {column} = {wrong} WHERE value = 'value'")
+        with pytest.raises(Damaged):
+            store.read([A])
+        assert [finding.kind for finding in store.check()] == ["damage"]
+        right = {"version": "version - 1", "written": "written - 1", "expires": "NULL"}[column]
+        server.execute(f"UPDATE \"{schema}\".records SET {column} = {right} WHERE value = 'value'")
+        assert store.check() == []
     server.execute(f'UPDATE "{schema}".entries SET written = written + 1 WHERE number = 2')
     with pytest.raises(Damaged):
         store.entries(LOG)
@@ -210,45 +213,13 @@ def test_a_url_that_makes_no_sense_is_refused_without_its_password(url: str) -> 
 
 
 def test_of_several_hosts_the_one_that_takes_writes_is_used(server: Any, schema: str) -> None:
-    folder = psycopg.conninfo.conninfo_to_dict(server.url)["host"]
-    url = f"postgresql://postgres@/postgres?host=/nonexistent,{folder}&target_session_attrs=read-write"
+    given = psycopg.conninfo.conninfo_to_dict(server.url)
+    hosts = {"host": f"/nonexistent,{given['host']}", "port": f"5432,{given.get('port') or 5432}"}
+    url = psycopg.conninfo.make_conninfo("", **{**given, **hosts}, target_session_attrs="read-write")
     store = PostgresBackend(url, schema=schema)
     store.commit([], [Put(A, b"v")])
     assert store.read([A])[0].value == b"v"
     store.close()
-
-
-@pytest.fixture
-def bouncer(server: Any, tmp_path: Path) -> Any:
-    binary = shutil.which("pgbouncer", path=os.environ.get("PATH", "") + ":/usr/sbin")
-    if binary is None:
-        if os.environ.get("TENUTO_REQUIRE_PGBOUNCER"):
-            pytest.fail("PgBouncer is required here and not installed; run: apt-get install -y pgbouncer")
-        pytest.skip("PgBouncer is not installed; apt-get install -y pgbouncer")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    target = psycopg.conninfo.conninfo_to_dict(server.url)
-    folder = Path(os.path.realpath(pg_server.tempfile.mkdtemp(prefix="tenuto-bouncer-")))
-    folder.chmod(0o755)
-    (folder / "users.txt").write_text('"postgres" ""\n')
-    (folder / "pgbouncer.ini").write_text(
-        f"[databases]\npostgres = host={target['host']} port={target.get('port') or 5432} user=postgres pool_size=3\n"
-        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\nunix_socket_dir =\n"
-        f"auth_file = {folder / 'users.txt'}\npool_mode = transaction\nmax_client_conn = 100\n"
-    )
-    user = "pgserver" if os.geteuid() == 0 else None
-    process = subprocess.Popen([binary, "-q", str(folder / "pgbouncer.ini")], user=user, stderr=subprocess.DEVNULL)
-
-    def reachable() -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", port)) == 0
-
-    pg_server.eventually(reachable)
-    yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
-    process.terminate()
-    process.wait(10)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.parametrize("noticed", [True, False], ids=["noticed at once", "by the errors it causes"])

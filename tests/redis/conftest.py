@@ -1,26 +1,22 @@
 """One Valkey server and one cluster for the session; `TENUTO_TEST_REDIS` names another server to use."""
 
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from servers import FULL, Cluster, Server, fresh_prefix
+from servers import Cluster, fresh_prefix, shared
 
 
 @pytest.fixture(scope="session")
 def valkey():
-    """A server that syncs at each write. It is shared: every test has a prefix of its own."""
-    with Server(*FULL) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def valkey_url(valkey):
-    return os.environ.get("TENUTO_TEST_REDIS") or valkey.url()
+    """The server that the tests share: each has a prefix of its own on it."""
+    server = shared()
+    yield server
+    server.stop()
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +27,5 @@ def cluster():
 
 
 @pytest.fixture
-def url(valkey_url):
-    base = valkey_url.rstrip("?&")
-    return f"{base}{'&' if '?' in base else '?'}prefix={fresh_prefix()}"
+def url(valkey):
+    return valkey.url(prefix=fresh_prefix())

@@ -10,7 +10,9 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+import pytest
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -57,6 +59,10 @@ class Server:
         self.start()
 
     def start(self):
+        self.launch()
+        wait_until(self.answers, what="the start of Valkey")
+
+    def launch(self):
         self.process = subprocess.Popen(
             [
                 str(get_binary_path()), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.folder,
@@ -64,7 +70,6 @@ class Server:
             ],
             stdout=subprocess.DEVNULL,
         )  # fmt: skip
-        wait_until(self.answers, what="the start of Valkey")
 
     def answers(self):
         try:
@@ -78,9 +83,13 @@ class Server:
     def raw(self, **options):
         return redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0), socket_timeout=5, **options)
 
-    def url(self, **options):
-        query = "&".join(f"{name}={value}" for name, value in options.items())
-        return f"redis://127.0.0.1:{self.port}/0?{query}"
+    def url(self, *, at=None, **options):
+        """Return a URL of this server, or of what passes on to it at another port."""
+        return f"redis://127.0.0.1:{at or self.port}/0?{urlencode(options)}"
+
+    @property
+    def address(self):
+        return "127.0.0.1", self.port
 
     def kill(self):
         self.process.kill()
@@ -101,6 +110,44 @@ class Server:
 
     def __exit__(self, *_):
         self.stop()
+
+
+class Elsewhere:
+    """The server that TENUTO_TEST_REDIS names: not ours to stop. Options in its URL hold for every store on it."""
+
+    def __init__(self, url):
+        self._parts = urlsplit(url)
+
+    @property
+    def address(self):
+        return self._parts.hostname or "localhost", self._parts.port or 6379
+
+    def url(self, *, at=None, **options):
+        login, _, place = self._parts.netloc.rpartition("@")
+        if at is not None:
+            self._alone()
+            place = f"127.0.0.1:{at}"
+        query = urlencode({**dict(parse_qsl(self._parts.query)), **options})
+        return urlunsplit(self._parts._replace(netloc=f"{login}@{place}" if login else place, query=query))
+
+    def raw(self, **options):
+        self._alone()
+        return redis.Redis.from_url(
+            urlunsplit(self._parts._replace(query="")), retry=Retry(NoBackoff(), 0), socket_timeout=5, **options
+        )
+
+    def _alone(self):
+        if self._parts.scheme != "redis":
+            pytest.skip("this test looks behind the store's back, for which TENUTO_TEST_REDIS must be a redis:// URL")
+
+    def stop(self):
+        pass
+
+
+def shared():
+    """Return the server that tests share: the one that TENUTO_TEST_REDIS names, else one that syncs each write."""
+    named = os.environ.get("TENUTO_TEST_REDIS")
+    return Elsewhere(named) if named else Server(*FULL)
 
 
 class Cluster:
@@ -141,8 +188,8 @@ class Cluster:
 class Proxy:
     """Passes bytes on to a server; with `drop` the replies are swallowed and the connection is cut."""
 
-    def __init__(self, port):
-        self._target = port
+    def __init__(self, address):
+        self._target = address
         self.drop = False
         self.dropped = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -155,7 +202,7 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            server = socket.create_connection(("127.0.0.1", self._target))
+            server = socket.create_connection(self._target)
             threading.Thread(target=self._pump, args=(client, server, False), daemon=True).start()
             threading.Thread(target=self._pump, args=(server, client, True), daemon=True).start()
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -129,7 +130,7 @@ def test_a_store_goes_on_after_a_restart_of_the_server():
 
 def test_a_lost_reply_is_unknown_and_its_request_id_resolves_it(valkey):
     prefix = fresh_prefix()
-    with Proxy(valkey.port) as proxy, opened(f"redis://127.0.0.1:{proxy.port}?prefix={prefix}&timeout=5") as store:
+    with Proxy(valkey.address) as proxy, opened(valkey.url(at=proxy.port, prefix=prefix, timeout=5)) as store:
         store.commit([], [Put(A, b"")])  # the server knows the script: what is dropped below was applied
         for n in range(30):
             request = new_request(store.now())
@@ -150,8 +151,8 @@ def test_a_lost_reply_is_unknown_and_its_request_id_resolves_it(valkey):
 
 
 def test_capabilities_settle_lost_replies_by_themselves(valkey):
-    with Proxy(valkey.port) as proxy:
-        agent = Tenuto("a", RedisBackend(f"redis://127.0.0.1:{proxy.port}?prefix={fresh_prefix()}&timeout=5"))
+    with Proxy(valkey.address) as proxy:
+        agent = Tenuto("a", RedisBackend(valkey.url(at=proxy.port, prefix=fresh_prefix(), timeout=5)))
         agent.state.set("s", "n", 0)
         flaky = threading.Event()
 
@@ -319,6 +320,28 @@ def test_damaged_bytes_are_found_and_never_returned(valkey):
         assert store.check() == []
         client.zrem(order, field)
         assert [finding.kind for finding in store.check()] == ["order", "order"]
+
+
+def test_entries_without_their_stream_are_found(valkey):
+    prefix = fresh_prefix()
+    with opened(valkey.url(prefix=prefix)) as store, valkey.raw() as client:
+        heads, _, _, entries, *_ = names(prefix.encode(), keys.pack("t"))
+        other, log = (key[len(keys.pack("t")) :] for key in (B, LOG))
+        store.commit([], [Append(LOG, b"%d" % n) for n in range(500)])
+        store.commit([], [Append(B, b"e"), Append(B, b"f")])
+        assert store.check() == []
+        head = client.hget(heads, other)
+        client.hdel(heads, other)  # a stream that was lost with its entries still there
+        (found,) = store.check()
+        assert (found.kind, found.detail.split()[0]) == ("chain", "2")
+        assert "'b'" in found.detail
+        client.hset(heads, other, head)
+        assert store.check() == []
+        # an entry beyond the end of its stream
+        client.hset(entries, struct.pack(">d", 501) + log, client.hget(entries, struct.pack(">d", 500) + log))
+        assert [found.kind for found in store.check()] == ["chain"]
+        client.delete(heads)  # all of them
+        assert sorted(found.detail.split()[0] for found in store.check()) == ["2", "501"]
 
 
 def test_a_store_of_a_newer_format_is_left_untouched(valkey):

@@ -8,10 +8,11 @@ no lock before the update that takes it, which is half the work. It decides befo
 not as it hopes it hands to `commit_v1`: the locks that it holds by then are the first ones of those that
 `commit_v1` takes.
 
-The time is taken with the locks held: the update's own clock is read again when it had to wait for its row.
+The time is taken with the locks held, and is never before that of the record it follows: an update may have
+had to wait for its row.
 
 Both return one value, since a row of several costs as much as an update: a byte that says whether the
-request was applied before, the time, and the versions as text; `outcome` reads it.
+request was applied before, the time, the versions as text, and which streams have watchers; `outcome` reads it.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ DECLARE
     different text := '';
     stamps bytea;
     chained bytea;
+    watched text := '';
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'transactions are % here, and must be read committed', current_setting('transaction_isolation')
@@ -194,7 +196,7 @@ BEGIN
             given[i] := record_versions[slot] + 1;
             UPDATE {schema}.records r
                 SET version = record_versions[slot] + 1, dead = false, written = moment, expires = moment + p_ttls[i],
-                    digest = p_digests[i], value = p_values[i]
+                    digest = {sealed}, value = p_values[i]
                 WHERE r.tenant = p_tenant AND r.key = p_keys[slot];
         ELSE
             -- The key is absent and locked. If it was ever purged, the floor of its scope says how far it was.
@@ -203,7 +205,7 @@ BEGIN
             given[i] := coalesce(found_version, 0) + 1;
             INSERT INTO {schema}.records (tenant, key, scope, version, written, expires, digest, value)
                 VALUES (p_tenant, p_keys[slot], p_scopes[slot], given[i], moment, moment + p_ttls[i],
-                        p_digests[i], p_values[i]);
+                        {sealed}, p_values[i]);
         END IF;
     END LOOP;
 
@@ -221,6 +223,11 @@ BEGIN
             end_digests[slot] := chained;
             -- Of several entries of one stream the last one sets its head.
             IF given[i] = end_numbers[slot] THEN
+                -- Whoever watches the stream has marked it with this lock, shared: see _postgres_bells.
+                found_number := hashtextextended('{schema}' || p_tenant || encode(p_keys[slot], 'hex'), 4);
+                IF NOT pg_try_advisory_xact_lock(found_number) THEN
+                    watched := watched || '|' || found_number;
+                END IF;
                 IF end_times[slot] IS NULL THEN
                     INSERT INTO {schema}.streams (tenant, key, number, written, digest)
                         VALUES (p_tenant, p_keys[slot], end_numbers[slot], found_time, chained);
@@ -237,9 +244,15 @@ BEGIN
         INSERT INTO {schema}.requests (tenant, id, content, versions, at)
             VALUES (p_tenant, p_request, p_content, given, moment);
     END IF;
+    IF watched <> '' THEN
+        stamps := stamps || convert_to(watched, 'UTF8');
+    END IF;
     RETURN decode('00', 'hex') || float8send(moment) || stamps;
 END $body$;
-"""
+""".replace(
+    "{sealed}",
+    "substr(sha256(p_digests[i] || int8send(given[i]) || float8send(moment) || float8send(coalesce(moment + p_ttls[i], 0))), 1, 16)",
+)
 
 _ONE: Final = """
 CREATE FUNCTION {schema}.commit_one_v1(
@@ -269,6 +282,7 @@ DECLARE
     found_time double precision;
     found_digest bytea;
     chained bytea;
+    mark bigint;
 BEGIN
     <<hoped>>
     BEGIN
@@ -291,8 +305,9 @@ BEGIN
         EXIT hoped WHEN moment - p_made > 3600;
         IF p_key IS NOT NULL THEN
             UPDATE {schema}.records r
-                SET version = r.version + 1, dead = false, expires = NULL, digest = p_digest, value = p_value,
-                    written = coalesce(p_now, extract(epoch FROM clock_timestamp())::double precision)
+                SET version = r.version + 1, dead = false, expires = NULL, value = p_value,
+                    written = coalesce(p_now, greatest(moment, r.written)),
+                    digest = substr(sha256(p_digest || int8send(r.version + 1) || float8send(coalesce(p_now, greatest(moment, r.written))) || float8send(0)), 1, 16)
                 WHERE r.tenant = p_tenant AND r.key = p_key
                     AND (p_expected IS NULL OR (r.version = p_expected AND NOT r.dead AND r.expires IS NULL))
                 RETURNING ARRAY[r.version], r.written INTO given, moment;
@@ -311,6 +326,10 @@ BEGIN
                 VALUES (p_tenant, p_stream, next_number, found_time, given, found_digest, chained, p_entry);
             UPDATE {schema}.streams s SET number = next_number, written = found_time, digest = chained
                 WHERE s.tenant = p_tenant AND s.key = p_stream;
+            mark := hashtextextended('{schema}' || p_tenant || encode(p_stream, 'hex'), 4);
+            IF NOT pg_try_advisory_xact_lock(mark) THEN
+                stamps := stamps || convert_to('|' || mark, 'UTF8');
+            END IF;
         END IF;
         IF p_request IS NOT NULL THEN
             INSERT INTO {schema}.requests (tenant, id, content, versions, at)
@@ -349,10 +368,11 @@ _MANY: Final = (
 _FEW: Final = ("bytea", "integer", "bigint", "bytea", "bytea", "bytea", "bytea", "bytea")
 
 
-def outcome(told: bytes) -> Commit:
-    """Return what a commit did."""
-    versions = tuple(map(int, told[9:].split(b","))) if len(told) > 9 else ()
-    return Commit(versions, _TIME.unpack_from(told, 1)[0], told[0] == 1)
+def outcome(told: bytes) -> tuple[Commit, list[int]]:
+    """Return what a commit did, and the marks of the streams whose watchers are to be told: mostly none."""
+    text, *marks = told[9:].split(b"|")
+    versions = tuple(map(int, text.split(b","))) if text else ()
+    return Commit(versions, _TIME.unpack_from(told, 1)[0], told[0] == 1), list(map(int, marks))
 
 
 def any_commit(schema: str) -> Statement:

@@ -10,6 +10,7 @@ from tenuto.backends import _postgres_schema as schema
 from tenuto.errors import (
     InvalidInput,
     NewerFormat,
+    ReadOnly,
     RequestExpired,
     RequestReused,
     StorageFull,
@@ -24,6 +25,8 @@ which takes other parameters: a pooler is in between. Nothing was executed."""
 AGAIN: Final = ("40001", "40P01", "23505")
 """The server rolled back because of another transaction: nothing was applied, and trying again helps."""
 STARTING: Final = "57P03"
+READ_ONLY: Final = "25006"
+_NO_PRIMARY: Final = ("session is read-only", "server is in hot standby mode")
 _LOGIN: Final = ("authentication failed", "no password supplied", "no pg_hba.conf entry")
 
 _NOT_APPLIED: Final = "Nothing was written. "
@@ -46,7 +49,7 @@ def unprepared(error: psycopg.Error) -> bool:
     return error.sqlstate in PREPARED and error.diag.severity_nonlocalized == "ERROR"
 
 
-def translated(  # noqa: C901, PLR0911 - one error after the other
+def translated(  # noqa: C901, PLR0911, PLR0912 - one error after the other
     error: Exception, place: str, *, sent: bool = False, request: bytes | None = None
 ) -> TenutoError:
     """Return the error to raise instead of the driver's; `sent` says that a commit had been sent."""
@@ -76,11 +79,10 @@ def translated(  # noqa: C901, PLR0911 - one error after the other
             f"There is no room left in {place} ({said}). {_NOT_APPLIED}Make room on the server, then try again.",
             request=request,
         )
-    if state == "25006":
-        return StorageUnavailable(
+    if state == READ_ONLY:
+        return ReadOnly(
             f"{place} takes no writes: it is a replica, or set read-only. {_NOT_APPLIED}"
-            "Name the primary, or several hosts with target_session_attrs=read-write.",
-            request=request,
+            "Name the primary, or several hosts with target_session_attrs=read-write."
         )
     if state == "42501":
         return StorageUnavailable(
@@ -91,6 +93,12 @@ def translated(  # noqa: C901, PLR0911 - one error after the other
     # What fails before there is a session has no SQLSTATE in libpq, only words.
     if state in ("28P01", "28000") or (not sent and any(word in said for word in _LOGIN)):
         return StorageUnavailable(f"{place} refuses the login ({said}). {_NOT_APPLIED}Check user and password.")
+    if not sent and any(word in said for word in _NO_PRIMARY):
+        return StorageUnavailable(
+            f"Of {place} no server takes writes now: what answers is a replica, or set read-only ({said}). {_NOT_APPLIED}"
+            "Try again when one was promoted, or name the primary.",
+            request=request,
+        )
     if state == "55P03":
         return StorageUnavailable(
             f"Another transaction in {place} held a lock for longer than the timeout. {_NOT_APPLIED}Try again.",
@@ -113,5 +121,6 @@ def translated(  # noqa: C901, PLR0911 - one error after the other
 def _first_line(error: Exception) -> str:
     # The driver's own words name host, user and database, never the password.
     primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
-    text = (primary or str(error) or type(error).__name__).strip()
-    return " ".join(text.splitlines()[:2]).rstrip(".")
+    lines = (primary or str(error) or type(error).__name__).strip().splitlines()
+    each = [line[2:] for line in lines if line.startswith("- host")]  # what became of each of several hosts
+    return ("; ".join(each) or " ".join(lines[:2])).rstrip(".")

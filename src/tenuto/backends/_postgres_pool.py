@@ -16,15 +16,17 @@ import os
 import queue
 import select
 import socket
+import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import psycopg
 from psycopg import pq
-from psycopg.abc import PQGen
+from psycopg.abc import PQGen, PQGenConn
 from psycopg.adapt import Transformer
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.errors import error_from_result
 from psycopg.generators import execute
 
@@ -37,7 +39,11 @@ T = TypeVar("T")
 _PREPARE_AFTER: Final = 2
 _IDLE: Final = pq.TransactionStatus.IDLE
 _ANSWERS: Final = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
+_ALONE: Final = 10.0
+_OF_SEVERAL: Final = 5.0
+"""For how many seconds one host, and one of several, is waited for: a machine that is gone does not even refuse."""
 _inherited: list[Any] = []
+_attempt = threading.local()
 
 
 class Line(psycopg.Connection[tuple[Any, ...]]):
@@ -80,6 +86,24 @@ class Line(psycopg.Connection[tuple[Any, ...]]):
             raise error_from_result(result, "utf-8")
         return result
 
+    @classmethod
+    def _connect_gen(cls, conninfo: str = "") -> PQGenConn[Self]:
+        """Connect to one host in its share of the time: the driver would take whole seconds, two at the least."""
+        now, _attempt.hosts = time.monotonic(), _attempt.hosts - 1
+        until = now + min((_attempt.deadline - now) / max(1, _attempt.hosts + 1), _attempt.most)
+        steps = super()._connect_gen(conninfo)
+        with contextlib.closing(steps):
+            try:
+                wanted = next(steps)
+                while True:
+                    ready = yield wanted
+                    if time.monotonic() >= until:
+                        raise psycopg.errors.ConnectionTimeout("the server did not answer in time")
+                    wanted = steps.send(ready)
+            except StopIteration as done:
+                line: Self = done.value
+                return line
+
     def silent(self) -> bool:
         """Tell whether the server has said nothing while the connection lay idle: it would be a goodbye."""
         if self.goodbye is None:
@@ -106,6 +130,7 @@ class Pool:
         self._place = place
         self.size = size
         self._timeout = timeout
+        self._hosts = 1 + str(conninfo_to_dict(conninfo).get("host") or "").count(",")
         self._idle: deque[Line] = deque()
         # One token for each connection that may be in use; a queue in C, as it is on every call's path.
         self._free: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -148,23 +173,24 @@ class Pool:
             try:
                 line = self._idle.pop()
             except IndexError:
-                return self._connect(deadline)
+                return self.connect(deadline)
             if not line.closed and line.silent():
                 line.prepares = self.prepare
                 return line
             cut(line)  # the server has said goodbye meanwhile
         raise Closed("This store was closed; open a new client.")
 
-    def _connect(self, deadline: float) -> Line:
+    def connect(self, deadline: float) -> Line:
+        """Open a connection; a server that is starting up is waited for."""
         pauses = backoff(None, first=0.02, most=0.25)
         while True:
-            left = deadline - time.monotonic()
+            _attempt.deadline, _attempt.hosts = deadline, self._hosts
+            _attempt.most = _ALONE if self._hosts == 1 else _OF_SEVERAL
             try:
                 line = Line.connect(
                     self._conninfo,
                     autocommit=True,
                     prepare_threshold=None,  # what is prepared is prepared by `ask`
-                    connect_timeout=max(1, int(min(left, 10.0))),
                 )
             except psycopg.OperationalError as error:
                 # A server that is starting up is waited for; one that refuses is not there.

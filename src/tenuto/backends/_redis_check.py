@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tenuto.backends import _redis_rows as rows
 from tenuto.backends._redis_link import Link, Place
-from tenuto.backends._redis_script import AUDIT, COUNT, ENTRIES
+from tenuto.backends._redis_script import AUDIT, COUNT, ENTRIES, STRAY
 from tenuto.errors import Damaged
 from tenuto.kernel.contract import Finding
 
@@ -14,17 +14,17 @@ _PAGE = 200
 
 
 def tenants(link: Link, prefix: bytes) -> Iterator[tuple[Place, bytes]]:
-    """Yield every tenant of a store and the node that holds it."""
-    pattern = b"%s:{*}:heads" % _escaped(prefix)
+    """Yield every tenant of which anything is left in a store, and the node that holds it."""
+    pattern = b"%s:{*}:*" % _escaped(prefix)
     for place in link.places():
         seen: set[bytes] = set()
         cursor = b"0"
         while True:
             cursor, names = link.ask(place, "SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
-            for name in names:
-                if name not in seen:
-                    seen.add(name)
-                    yield place, rows.tenant_in(name)
+            for tenant in map(rows.tenant_in, names):
+                if tenant not in seen:
+                    seen.add(tenant)
+                    yield place, tenant
             if cursor in (b"0", 0):
                 break
 
@@ -46,6 +46,7 @@ def check(link: Link, prefix: bytes) -> list[Finding]:
     for place, tenant in tenants(link, prefix):
         findings += _check_heads(link, place, prefix, tenant)
         findings += _check_order(link, prefix, tenant)
+        findings += _check_strays(link, prefix, tenant)
         findings += _check_rest(link, place, prefix, tenant)
     return findings
 
@@ -103,6 +104,24 @@ def _check_order(link: Link, prefix: bytes, tenant: bytes) -> list[Finding]:
         return []
     where = rows.shown(tenant)
     return [Finding("order", f"Of tenant {where} there are {values} values, but scans see {ordered}.")]
+
+
+def _check_strays(link: Link, prefix: bytes, tenant: bytes) -> list[Finding]:
+    """Return each stream of which there are entries that its head does not know of, or that has no head at all."""
+    lost: dict[bytes, int] = {}
+    cursor = b"0"
+    while True:
+        cursor, *fields = link.run(STRAY, rows.names(prefix, tenant), (cursor, _PAGE))
+        for field in fields:
+            lost[field[8:]] = lost.get(field[8:], 0) + 1
+        if cursor in (b"0", 0):
+            break
+    return [
+        Finding(
+            "chain", f"{count} entries of {rows.shown(tenant + stream)} are beyond its end, or have lost their stream."
+        )
+        for stream, count in lost.items()
+    ]
 
 
 def _check_rest(link: Link, place: Place, prefix: bytes, tenant: bytes) -> list[Finding]:

@@ -6,9 +6,14 @@ that was sent and got no reply may have been applied, which only its request id 
 
 from __future__ import annotations
 
+from typing import Final
+
 from redis import exceptions as driver
 
 from tenuto.errors import InvalidInput, ReadOnly, StorageFull, StorageUnavailable, TenutoError
+
+PASSING: Final = ("BUSY", "MISCONF", "NOREPLICAS", "MASTERDOWN")
+"""How replies begin that say nothing of the command, only that the server serves nobody, or no writes, now."""
 
 
 def translated(  # noqa: C901, PLR0911 - one error after the other
@@ -31,7 +36,8 @@ def translated(  # noqa: C901, PLR0911 - one error after the other
     if isinstance(error, driver.OutOfMemoryError) or "OOM command not allowed" in text:
         return StorageFull(
             f"{where} has reached its maxmemory. Nothing was written, and reading goes on; "
-            "raise maxmemory or give it a larger machine, then try again."
+            "raise maxmemory or give it a larger machine, then try again.",
+            request=request,
         )
     if isinstance(error, driver.NoPermissionError):
         return StorageUnavailable(
@@ -46,8 +52,17 @@ def translated(  # noqa: C901, PLR0911 - one error after the other
     if isinstance(error, driver.ClusterDownError | driver.TryAgainError | driver.AskError):
         return StorageUnavailable(f"The cluster at {where} cannot serve this tenant now ({text}). Nothing was written.")
     if isinstance(error, driver.ResponseError):
-        if text.startswith(("MISCONF", "NOREPLICAS", "BUSY", "MASTERDOWN")):
-            return StorageUnavailable(f"{where} takes no writes now ({text}). Nothing was written; see to the server.")
+        if text.startswith("MISCONF") and "No space left" in text:
+            return StorageFull(
+                f"There is no room left on the disk of {where} ({text}). Nothing was written, and reading goes on; "
+                "make room there, then try again.",
+                request=request,
+            )
+        if text.startswith(PASSING):
+            what = "serves nobody now" if text.startswith("BUSY") else "takes no writes now"
+            return StorageUnavailable(
+                f"{where} {what} ({text}). Nothing was written; see to the server, then try again.", request=request
+            )
         if "cluster support disabled" in text:
             return InvalidInput(f"{where} is not a cluster; write its URL with redis:// instead of redis+cluster://.")
         return StorageUnavailable(f"{where} refused a call ({text}). Nothing was written; see the server's log.")
@@ -78,5 +93,5 @@ def _kind(error: Exception) -> str:
 
 
 def _said(error: Exception) -> str:
-    text = str(error).split("script:", 1)[0].strip().rstrip(",.")
-    return text[:200]
+    text = str(error).split("script:", 1)[0].strip()
+    return text.split(". ", 1)[0].rstrip(",.")[:200]

@@ -18,7 +18,7 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from redis import exceptions as driver
@@ -35,6 +35,7 @@ from tenuto.errors import Closed, StorageUnavailable
 _KEPT: Final = 32
 _REDIRECTS: Final = 8
 _PATIENCE: Final = 2.0
+_STARTING: Final = 0.05
 
 
 class Place(NamedTuple):
@@ -145,25 +146,26 @@ class Link:
                 place = asking or self._place(names[0], deadline)
                 connection = self._take(place, deadline)
                 if asking is not None:
-                    connection.send_command("ASKING")
-                    connection.read_response()
-                    asking = None
+                    _ask(connection)
                 connection.send_packed_command([b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n%b" % (count, script.sha, tail)])
                 sent = commit
                 try:
                     reply = self._reply(connection, deadline)
                 except driver.NoScriptError:
                     sent = False  # the server has restarted, or is new: nothing was executed
+                    if asking is not None:
+                        _ask(connection)  # it holds for one command only
                     connection.send_packed_command(
                         [b"*%d\r\n$4\r\nEVAL\r\n%b%b" % (count, _packed((script.text,)), tail)]
                     )
                     sent = commit
                     reply = self._reply(connection, deadline)
+                asking = None
                 if commit and self.facts[place].waits and type(reply) is bytes:  # what did nothing is a list
                     self._await_disk(connection, place, deadline, request)
             except driver.AskError as error:  # MOVED is one too
                 self._give(place, connection)
-                redirects += 1
+                redirects, asking = redirects + 1, None
                 other = Place(error.host or (place.host if place else ""), error.port)
                 if redirects > _REDIRECTS:
                     raise translated(error, str(self.target)) from error
@@ -172,10 +174,17 @@ class Link:
                 else:
                     asking = other
             except (driver.ClusterDownError, driver.TryAgainError) as error:
+                asking = None
                 self._give(place, connection)
                 if time.monotonic() - began > min(_PATIENCE, self._timeout / 2):
                     raise translated(error, str(self.target)) from error
                 time.sleep(0.05)
+                self._forget(place)
+            except driver.BusyLoadingError as error:  # it is starting, and will have it all in a while
+                self._give(place, connection)
+                if time.monotonic() + _STARTING > deadline:
+                    raise translated(error, str(place)) from error
+                time.sleep(_STARTING)
                 self._forget(place)
             except driver.ReadOnlyError as error:
                 connection.disconnect()
@@ -183,15 +192,13 @@ class Link:
                 raise translated(error, str(place)) from error
             except driver.ResponseError as error:
                 self._give(place, connection)
-                raise translated(error, str(place)) from error
+                raise translated(error, str(place), request=request) from error
             except (driver.RedisError, OSError) as error:
                 if connection is not None:
                     connection.disconnect()
                 self._forget(place)
-                failed += 1
-                lost = isinstance(error, driver.ConnectionError) and not isinstance(
-                    error, driver.AuthenticationError | driver.BusyLoadingError
-                )
+                failed, asking = failed + 1, None
+                lost = isinstance(error, driver.ConnectionError) and not isinstance(error, driver.AuthenticationError)
                 worth = connection is not None or self.target.kind != "server"
                 if sent or not lost or not worth or failed > 2 or time.monotonic() >= deadline:
                     raise translated(error, str(place or self.target), sent=sent, request=request) from error
@@ -310,9 +317,9 @@ class Link:
         """Ask the nodes of a cluster, one after the other, who holds which slots."""
         with self._learning:
             last: Exception = driver.ConnectionError("no node was asked")
-            for place in dict.fromkeys([*self.facts, *self.target.places]):
+            for place, until in _shared(list(dict.fromkeys([*self.facts, *self.target.places])), deadline):
                 try:
-                    connection = self._connect(place, min(deadline, time.monotonic() + 5), self.target.options)
+                    connection = self._connect(place, until, self.target.options)
                     try:
                         connection.send_command("CLUSTER", "SLOTS")
                         ranges = connection.read_response()
@@ -334,9 +341,9 @@ class Link:
 
     def _ask_sentinels(self, deadline: float) -> Place:
         last: Exception = driver.ConnectionError("no sentinel was asked")
-        for place in self.target.places:
+        for place, until in _shared(self.target.places, deadline):
             try:
-                connection = self._connect(place, min(deadline, time.monotonic() + 5), self.target.sentinel)
+                connection = self._connect(place, until, self.target.sentinel)
                 try:
                     connection.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.target.service)
                     found = connection.read_response()
@@ -367,6 +374,19 @@ def _silent(connection: Any) -> bool:
 @functools.lru_cache(maxsize=1_000)
 def _packed_names(names: tuple[bytes, ...]) -> bytes:
     return _packed((len(names), *names))
+
+
+def _ask(connection: Any) -> None:
+    """Have the next command served by a node to which its slot is just being moved."""
+    connection.send_command("ASKING")
+    connection.read_response()
+
+
+def _shared(places: Sequence[Place], deadline: float) -> Iterator[tuple[Place, float]]:
+    """Yield each place and until when to wait for it: one that is silent leaves time for the others."""
+    for at, place in enumerate(places):
+        now = time.monotonic()
+        yield place, now + min(5.0, (deadline - now) / (len(places) - at))
 
 
 def _packed(arguments: Sequence[Any]) -> bytes:

@@ -472,6 +472,22 @@ return out
 """,
 )
 
+STRAY: Final = _script(
+    _COMMON,
+    """
+-- ARGV: cursor, how many to look at. Returns the next cursor, then the field of each entry that no stream reaches.
+local page = redis.call('HSCAN', entries, ARGV[1], 'COUNT', ARGV[2])
+local out = {page[1]}
+for i = 1, #page[2], 2 do
+  local field = page[2][i]
+  local head = redis.call('HGET', heads, string.sub(field, 9))
+  local last = head and #head > 27 and string.byte(head) == 2 and struct.unpack('>d', head, 2) or 0
+  if #field < 9 or struct.unpack('>d', field) > last then out[#out + 1] = field end
+end
+return out
+""",
+)
+
 COUNT: Final = _script(
     _COMMON,
     """

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from redis import exceptions as driver
 
+from tenuto.backends._redis_errors import PASSING
 from tenuto.errors import InvalidInput, ReadOnly
 
 
@@ -109,9 +110,11 @@ def _reply(connection: Any) -> Any:
     """Return a reply, None where the server does not let us ask or does not know what was asked."""
     try:
         return connection.read_response()
-    except (driver.AuthenticationError, driver.BusyLoadingError):
+    except driver.AuthenticationError:
         raise
-    except driver.ResponseError:
+    except driver.ResponseError as error:
+        if str(error).startswith(PASSING):
+            raise
         return None
 
 

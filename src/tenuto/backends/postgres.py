@@ -21,13 +21,11 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar
-from urllib.parse import parse_qsl, urlencode
 
 from tenuto.errors import Closed, Conflict, InvalidInput, MissingDriver, NewerFormat, StorageUnavailable, TenutoError
 
 try:
     import psycopg
-    from psycopg.conninfo import conninfo_to_dict, make_conninfo
 except ImportError as missing:
     raise MissingDriver("The Postgres driver is not installed; run: pip install tenuto[postgres]") from missing
 
@@ -35,13 +33,16 @@ from tenuto.backends import _postgres_arguments as arguments_of
 from tenuto.backends import _postgres_rows as rows
 from tenuto.backends import _postgres_schema as schema_of
 from tenuto.backends import _postgres_wire as wire
+from tenuto.backends._postgres_bells import Listener, Ringer
 from tenuto.backends._postgres_check import check_rows, figures
 from tenuto.backends._postgres_commit import any_commit, one_commit, outcome
-from tenuto.backends._postgres_errors import AGAIN, lost, translated, unprepared
+from tenuto.backends._postgres_errors import AGAIN, READ_ONLY, lost, translated, unprepared
 from tenuto.backends._postgres_pool import Line, Pool
 from tenuto.backends._postgres_schema import migration_sql
+from tenuto.backends._postgres_url import conninfo, number, split
 from tenuto.backends._postgres_wire import Parameter, Statement, statement
 from tenuto.kernel import keys
+from tenuto.kernel.bell import Bell
 from tenuto.kernel.clock import Clock, Steady
 from tenuto.kernel.contract import (
     REQUEST_LIFE,
@@ -56,6 +57,7 @@ from tenuto.kernel.contract import (
     validate,
     validate_limit,
     validate_read,
+    validate_scan,
 )
 from tenuto.kernel.transact import backoff, is_first_use, request_time
 
@@ -68,7 +70,6 @@ _SWEEP_SECONDS: Final = 30.0
 _SWEEP_ROWS: Final = 500
 _SWEEP_ROUNDS: Final = 20
 _TRIES: Final = 12
-_OPTIONS: Final = ("schema", "pool", "timeout", "durability")
 _COLUMNS: Final = "value, version, written, expires, digest"
 _ENTRY: Final = "number, value, written, digest, previous, versions"
 _FACTS: Final = """
@@ -126,15 +127,15 @@ class PostgresBackend:
         pool: int = 10,
         timeout: float = 30.0,
     ) -> None:
-        base, chosen = _split(url)
+        base, chosen = split(url)
         self.schema = chosen.get("schema", schema)
         self.durability = chosen.get("durability", durability)
-        self._size = _number("pool", chosen.get("pool", pool), 1, 1_000)
-        self._timeout = _number("timeout", chosen.get("timeout", timeout), 0.05, 86_400)
+        self._size = number("pool", chosen.get("pool", pool), 1, 1_000)
+        self._timeout = number("timeout", chosen.get("timeout", timeout), 0.05, 86_400)
         if self.durability not in ("full", "process"):
             raise InvalidInput(f'durability is "full" or "process", not {self.durability!r}.')
         self._sql = _statements(self.schema)
-        self._conninfo, self.place = _conninfo(base, self._timeout)
+        self._conninfo, self.place = conninfo(base, self._timeout)
         self._wait = b"%dms" % max(1, int(self._timeout * 800))
         self._full = wire.TRUE if self.durability == "full" else wire.FALSE
         self._steady = Steady(clock) if clock is not None else None
@@ -146,7 +147,9 @@ class PostgresBackend:
         self._opening = threading.Lock()
         self._timing = threading.Lock()
         self._pool = Pool(self._conninfo, self.place, int(self._size), self._timeout)
-        weakref.finalize(self, self._pool.close)  # a client that is dropped unclosed leaves no connection behind
+        self._listener, self._ringer = Listener(self._pool, self.schema), Ringer(self._pool, self.schema)
+        for close in (self._pool.close, self._listener.close):
+            weakref.finalize(self, close)  # a client that is dropped unclosed leaves no connection behind
         self._ready = False
         self._offset: float | None = None  # what to add to the monotonic clock to have the server's
         self._latest = 0.0
@@ -174,11 +177,10 @@ class PostgresBackend:
         self, prefix: bytes, *, after: bytes | None = None, limit: int = 100, reverse: bool = False
     ) -> list[Record]:
         """Return up to `limit` live records below `prefix` in key order, all from one moment."""
-        validate_limit(limit)
+        validate_scan(prefix, limit)
         self.open()
         whole, tenant = _tenant(prefix)
-        if tenant is None:
-            raise InvalidInput("A scan stays within one tenant; let its prefix begin with keys.pack(tenant).")
+        assert tenant is not None
         low, high = prefix, keys.after_prefix(prefix)
         if after is not None and reverse:
             high = after if high is None else min(high, after)
@@ -229,11 +231,18 @@ class PostgresBackend:
         if request is not None:
             made, first = wire.double(request_time(request)), wire.TRUE if is_first_use(request) else wire.FALSE
             asked = request, fingerprint(checks, writes, digests), made, first
-        done = self._send(sql, tenant or rows.NO_TENANT, (*arguments, *asked), checks, request)
+        done, watched = self._send(sql, tenant or rows.NO_TENANT, (*arguments, *asked), checks, request)
+        if watched:
+            self._ringer.tell(watched)
         if not done.repeated and done.at >= self._sweep_due:
             self._sweep_due = done.at + _SWEEP_SECONDS
             threading.Thread(target=_sweep, args=(weakref.ref(self),), name="tenuto-sweep", daemon=True).start()
         return done
+
+    def bell(self, stream: bytes) -> Bell:
+        """Return a bell that is live where notifications come through, which they do not behind a pooler."""
+        prefix, tenant = _tenant(stream)
+        return Bell() if tenant is None or self._closed else self._listener.bell(tenant.decode(), stream[len(prefix) :])
 
     def now(self) -> float:
         """Return the server's time as this client last measured it, never less than before."""
@@ -249,6 +258,7 @@ class PostgresBackend:
         """Let go of every connection; a call that is under way comes to its end."""
         self._closed = True
         self._ready = False
+        self._listener.close()
         self._pool.close()
         if self._sweeping.acquire(timeout=min(self._timeout, 5.0)):  # a sweep under way is short
             self._sweeping.release()
@@ -300,7 +310,7 @@ class PostgresBackend:
         arguments: tuple[Parameter, ...],
         checks: Sequence[AnyCheck],
         request: bytes | None,
-    ) -> Commit:
+    ) -> tuple[Commit, list[int]]:
         """Commit, and do so again when the server rolled it back because of another transaction."""
         pool = self._pool
         deadline = time.monotonic() + self._timeout
@@ -327,15 +337,17 @@ class PostgresBackend:
                     at = [int(n) - 1 for n in (error.diag.message_detail or "").split(",")]
                     different = list(dict.fromkeys(checks[n][0] for n in at))
                     raise Conflict("Something else was written first; read again and decide anew.", different) from None
+                if error.sqlstate == READ_ONLY:
+                    pool.drop_idle()  # another host of the URL may be the primary now
                 pause = next(pauses, None) if error.sqlstate in AGAIN else None
                 if pause is None or time.monotonic() + pause > deadline:
                     raise translated(error, self.place, sent=sent, request=request) from error
                 time.sleep(pause)
             else:
-                done = outcome(told)
+                done, watched = outcome(told)
                 if self._steady is None and not done.repeated:
                     self._measured(done.at, begun, time.monotonic())
-                return done
+                return done, watched
 
     def _measured(self, server: float, sent: float, received: float) -> None:
         """Keep the offset where it agrees with this answer, else move it as little as will do."""
@@ -453,6 +465,7 @@ class PostgresBackend:
     def _after_fork(self) -> None:
         """Start afresh in a forked child: the parent's connections and locks are not this process's."""
         self._pool.forget()
+        self._listener.forget()
         self._start_afresh()
 
     def __repr__(self) -> str:
@@ -468,50 +481,6 @@ def _tenant(key: bytes) -> tuple[bytes, bytes | None]:
 def _fetch(line: Line, sql: str, arguments: Sequence[Any]) -> list[Any]:
     """Run a statement that is rarely used, through the driver's own cursor."""
     return line.cursor(binary=True).execute(sql.encode(), arguments, prepare=False).fetchall()
-
-
-def _split(url: str) -> tuple[str, dict[str, str]]:
-    """Return a URL without tenuto's own options, and those."""
-    if "://" not in url:
-        return url, {}
-    base, _, query = url.partition("?")
-    pairs = parse_qsl(query, keep_blank_values=True)
-    own = {name: text for name, text in pairs if name in _OPTIONS}
-    rest = [(name, text) for name, text in pairs if name not in _OPTIONS]
-    return base + ("?" + urlencode(rest) if rest else ""), own
-
-
-def _conninfo(base: str, timeout: float) -> tuple[str, str]:
-    """Return what to connect with, and how to name the place without its password."""
-    try:
-        given = conninfo_to_dict(base)
-    except psycopg.ProgrammingError:
-        raise InvalidInput(
-            "The URL of the store is not one that Postgres takes; write postgresql://user@host:5432/database, "
-            "with special characters in names and passwords percent-encoded."
-        ) from None
-    defaults: dict[str, str | int | None] = {
-        "client_encoding": "utf8",
-        "application_name": "tenuto",
-        "keepalives_idle": 30,
-        "keepalives_interval": 10,
-        "keepalives_count": 3,
-        "tcp_user_timeout": int(timeout * 1000),
-    }
-    conninfo = make_conninfo("", **{**defaults, **given})
-    host = given.get("host") or given.get("hostaddr") or "local socket"
-    port = f":{given['port']}" if given.get("port") else ""
-    return conninfo, f"postgres at {host}{port}/{given.get('dbname') or given.get('user') or ''}"
-
-
-def _number(name: str, text: str | float, least: float, most: float) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not least <= number <= most:
-        raise InvalidInput(f"{name} is a number from {least:g} to {most:g}, not {text!r}.")
-    return number
 
 
 def _sweep(ref: weakref.ref[PostgresBackend]) -> None:

@@ -37,6 +37,7 @@ from tenuto.errors import (
     TooLarge,
 )
 from tenuto.kernel import keys
+from tenuto.kernel.bell import Bell
 from tenuto.kernel.clock import Clock, Steady
 from tenuto.kernel.codec import digest
 from tenuto.kernel.contract import (
@@ -55,6 +56,7 @@ from tenuto.kernel.contract import (
     validate,
     validate_limit,
     validate_read,
+    validate_scan,
 )
 from tenuto.kernel.transact import is_first_use, request_time
 
@@ -144,11 +146,10 @@ class RedisBackend:
         self, prefix: bytes, *, after: bytes | None = None, limit: int = 100, reverse: bool = False
     ) -> list[Record]:
         """Return up to `limit` live records below `prefix` in key order, all from one moment."""
-        validate_limit(limit)
+        validate_scan(prefix, limit)
         self.open()
         tenant = _tenant(prefix)
-        if tenant is None:
-            raise InvalidInput("A scan's prefix begins with a tenant; build it with keys.pack.")
+        assert tenant is not None
         low, high = prefix, keys.after_prefix(prefix) if len(prefix) > len(tenant) else None
         begin = b"[" + low[len(tenant) :] if len(low) > len(tenant) else b"-"
         end = b"(" + high[len(tenant) :] if high is not None and high.startswith(tenant) else b"+"
@@ -240,6 +241,10 @@ class RedisBackend:
             raise _refused(reply[0], reply[1:], tenant)
         versions, repeated = rows.versions_in(reply[9:]), reply[:1] == b"r"
         return Commit(versions, rows.time_in(reply[1:9]) if repeated else self._heard(reply[1:9]), repeated)
+
+    def bell(self, stream: bytes) -> Bell:  # noqa: ARG002 - the contract's
+        """Return a bell that stays silent: watchers poll."""
+        return Bell()
 
     def now(self) -> float:
         """Return the server's time, never less than before. It is measured now and then, not at each call."""

@@ -46,6 +46,7 @@ from tenuto.errors import (
     TenutoError,
 )
 from tenuto.kernel import keys
+from tenuto.kernel.bell import Bell
 from tenuto.kernel.clock import Clock, Steady, SystemClock
 from tenuto.kernel.contract import (
     AnyCheck,
@@ -57,6 +58,7 @@ from tenuto.kernel.contract import (
     validate,
     validate_limit,
     validate_read,
+    validate_scan,
 )
 
 Durability = Literal["full", "process"]
@@ -143,7 +145,7 @@ class SqliteBackend:
         self, prefix: bytes, *, after: bytes | None = None, limit: int = 100, reverse: bool = False
     ) -> list[Record]:
         """Return up to `limit` live records below `prefix` in key order, all from one moment."""
-        validate_limit(limit)
+        validate_scan(prefix, limit)
         self.open()
         now = self._steady.now()
         low, high = prefix, keys.after_prefix(prefix)
@@ -188,6 +190,10 @@ class SqliteBackend:
             raise ReadOnly(f"{self.path} was opened without the right to write; check its permissions.")
         outcome: Commit = self._group.submit(CommitJob(checks, writes, request))
         return outcome
+
+    def bell(self, stream: bytes) -> Bell:  # noqa: ARG002 - the contract's
+        """Return a bell that stays silent: to look into a file costs no more than to be told of it."""
+        return Bell()
 
     def now(self) -> float:
         """Return the machine's time, never less than before."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from tenuto.errors import Closed, Conflict, InvalidInput, RequestExpired, RequestReused
 from tenuto.kernel import codec, keys
+from tenuto.kernel.bell import Bell
 from tenuto.kernel.clock import Clock, Steady, SystemClock
 from tenuto.kernel.contract import (
     NOT_BOTH,
@@ -30,6 +31,7 @@ from tenuto.kernel.contract import (
     validate,
     validate_limit,
     validate_read,
+    validate_scan,
 )
 from tenuto.kernel.transact import request_time
 
@@ -53,6 +55,7 @@ class VolatileBackend:
         self._floors: dict[bytes, int] = {}
         self._streams: dict[bytes, list[Entry]] = {}
         self._requests: dict[bytes, _Done] = {}
+        self._bells: dict[bytes, list[Bell]] = {}
         self._commits = 0
         self._closed = False
 
@@ -67,7 +70,7 @@ class VolatileBackend:
         self, prefix: bytes, *, after: bytes | None = None, limit: int = 100, reverse: bool = False
     ) -> list[Record]:
         """Return up to `limit` live records below `prefix` in key order, all from one moment."""
-        validate_limit(limit)
+        validate_scan(prefix, limit)
         with self._lock:
             now = self._now()
             end = keys.after_prefix(prefix)
@@ -129,7 +132,16 @@ class VolatileBackend:
             self._commits += 1
             if self._commits % _SWEEP_EVERY == 0:
                 self._sweep(now)
+            self._ring(writes)
             return outcome
+
+    def bell(self, stream: bytes) -> Bell:
+        """Return a bell that rings at every commit to the stream."""
+        with self._lock:
+            bells = self._bells.setdefault(stream, [])
+            bells.append(bell := Bell(bells.remove))
+        bell.live = True
+        return bell
 
     def now(self) -> float:
         """Return the clock's time, never less than before."""
@@ -159,6 +171,11 @@ class VolatileBackend:
             self._rows.clear()
             self._order.clear()
             self._streams.clear()
+
+    def _ring(self, writes: Sequence[Write]) -> None:
+        for write in writes:
+            for bell in list(self._bells.get(write[0], ())):
+                bell.ring()
 
     def _now(self) -> float:
         if self._closed:

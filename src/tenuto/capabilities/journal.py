@@ -7,17 +7,21 @@ before, and notes the versions that the commit gave, which the writer cannot kno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 from tenuto.capabilities.context import Context, stamp
 from tenuto.kernel import codec
+from tenuto.kernel.bell import Bell, Pause
 from tenuto.kernel.contract import Append, Entry
 from tenuto.kernel.durations import moment
 
 _PAGE = 200
 T = TypeVar("T")
+_SOON, _OFTEN, _RARELY = 0.002, 0.05, 1.0
+"""Seconds between two looks at a stream: at first, without a bell, and with one that is live."""
 
 
 class Change(NamedTuple):
@@ -85,23 +89,37 @@ def last_number(context: Context, stream: bytes) -> int:
 
 def following(
     context: Context, stream: bytes, after: int | None, timeout: float | None, told: Callable[[Entry], Iterable[T]]
-) -> Iterator[T | float]:
-    """Yield what each entry tells as it lands; a float means that there is none now and how long to wait.
+) -> Generator[T | Pause, None, None]:
+    """Yield what each entry tells as it lands; a pause means that there is none now.
 
-    It ends when nothing has come for `timeout` seconds.
+    It ends when nothing has come for `timeout` seconds. The store is asked again and again, rarely while it
+    has a bell that is live; a wait so short that it ends before that takes none.
     """
     number = last_number(context, stream) if after is None else after
-    delay, left = 0.002, timeout  # counted by what was slept: a clock set back would never end it
-    while True:
-        page = context.kernel.entries(stream, after=number, limit=_PAGE)
-        for entry in page:
-            yield from told(entry)
-        if page:
-            number, delay, left = page[-1].number, 0.002, timeout
-            continue
-        if left is not None and left <= 0:
-            return
-        pause = delay if left is None else min(delay, left)
-        left = None if left is None else left - pause
-        yield pause
-        delay = min(delay * 1.5, 0.05)
+    delay, left = _SOON, timeout  # counted by what was slept: a clock set back would never end it
+    bell: Bell | None = None
+    try:
+        while True:
+            if bell is not None:
+                bell.hush()
+            page = context.kernel.entries(stream, after=number, limit=_PAGE)
+            for entry in page:
+                yield from told(entry)
+            if page:
+                number, delay, left = page[-1].number, _SOON, timeout
+                continue
+            if left is not None and left <= 0:
+                return
+            if bell is None and delay >= _OFTEN:
+                bell = context.kernel.bell(stream)
+            most = _RARELY if bell is not None and bell.live else delay
+            pause = Pause(most if left is None else min(most, left), bell)
+            begun = time.monotonic()
+            yield pause
+            if left is not None:
+                early = bell is not None and bell.rung
+                left -= min(pause.seconds, time.monotonic() - begun) if early else pause.seconds
+            delay = min(delay * 1.5, _OFTEN)
+    finally:
+        if bell is not None:
+            bell.close()

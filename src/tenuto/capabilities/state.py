@@ -10,7 +10,7 @@ either both or neither.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from datetime import datetime
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar, overload
 
@@ -19,6 +19,7 @@ from tenuto.capabilities.context import Context, Fence, commit, stamp
 from tenuto.capabilities.journal import Change, Noted
 from tenuto.errors import Conflict, InvalidInput, NotFound, StateConflict
 from tenuto.kernel import codec, keys
+from tenuto.kernel.bell import Pause
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.contract import Check, Delete, Put, Record, Write
 from tenuto.kernel.durations import Duration, moment
@@ -262,15 +263,15 @@ class State:
         comes from the first step on. It ends when nothing has come for `timeout`.
         """
         for step in self.watching(scope, after=after, timeout=timeout):
-            if isinstance(step, float):
-                self.clock.sleep(step)
+            if isinstance(step, Pause):
+                step.sleep(self.clock)
             else:
                 yield step
 
     def watching(
         self, scope: str, *, after: int | None = None, timeout: Duration | None = None
-    ) -> Iterator[Change | float]:
-        """Yield changes, and delays to wait where there is none yet: what both faces drive."""
+    ) -> Generator[Change | Pause]:
+        """Yield changes, and pauses where there is none yet: what both faces drive."""
         if after is not None and after < 0:
             raise InvalidInput(f"after is the number of a change, 0 or more, not {after}.")
         limit = None if timeout is None else ttl_seconds(timeout)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -49,6 +49,7 @@ from tenuto.capabilities.threadwriter import EVERY, OF_USER, Ends, Writer, info_
 from tenuto.capabilities.timeline import Decision, Event, ToolCall
 from tenuto.errors import Conflict, InvalidInput, NotStorable, StateConflict
 from tenuto.kernel import keys
+from tenuto.kernel.bell import Pause
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.contract import Entry
 from tenuto.kernel.durations import Duration, moment
@@ -332,18 +333,20 @@ class Thread:
         from the first step on. It ends when nothing has come for `timeout`.
         """
         for step in self.watching(after=after, timeout=timeout):
-            if isinstance(step, float):
-                self.clock.sleep(step)
+            if isinstance(step, Pause):
+                step.sleep(self.clock)
             else:
                 yield step
 
-    def watching(self, *, after: int | None = None, timeout: Duration | None = None) -> Iterator[Event | float]:
+    def watching(
+        self, *, after: int | None = None, timeout: Duration | None = None
+    ) -> Generator[Event | Pause, None, None]:
         """Yield events, and delays to wait where there is none yet: what both faces drive."""
         if after is not None and (type(after) is not int or after < 0):
             raise InvalidInput(f"after is the number of an event, 0 or more, not {after!r}.")
         return self._watching(after, ttl_seconds(timeout))
 
-    def _watching(self, after: int | None, timeout: float | None) -> Iterator[Event | float]:
+    def _watching(self, after: int | None, timeout: float | None) -> Generator[Event | Pause, None, None]:
         last = self._log.last()
         offset, end = 0, last.number if last is not None else 0
         if last is not None and self._log.is_live(last):

@@ -25,8 +25,9 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, final, runtime_c
 import ormsgpack
 
 from tenuto.errors import InvalidInput, TooLarge
+from tenuto.kernel.bell import Bell
 from tenuto.kernel.codec import digest
-from tenuto.kernel.keys import tenant_of
+from tenuto.kernel.keys import has_tenant, tenant_of
 
 MAX_KEY: Final = 1_024
 MAX_VALUE: Final = 8 * 1024 * 1024
@@ -138,7 +139,7 @@ class Backend(Protocol):
     ) -> list[Record]:
         """Return up to `limit` live records below `prefix` in key order, all from one moment.
 
-        `after` is the last key already seen: the scan goes on behind it, in its own direction.
+        The prefix begins with a whole tenant; what is below that, a scope or less, is the caller's. `after` is the last key already seen: the scan goes on behind it, in its own direction.
         """
         ...
 
@@ -163,6 +164,14 @@ class Backend(Protocol):
         Otherwise `Conflict` names the keys that differed and nothing is applied. With a `request`
         made by `transact.new_request`, committing again returns the first outcome instead of
         applying twice; the id is looked up before the checks.
+        """
+        ...
+
+    def bell(self, stream: bytes) -> Bell:
+        """Return a bell for a stream, at once and without asking the store; the caller closes it.
+
+        While it is `live` it rings soon after any client has added entries. It only saves polls: nothing
+        may rest on it, and a store that cannot tell returns a plain `Bell()`, which stays silent.
         """
         ...
 
@@ -274,6 +283,13 @@ def validate_read(keys: Sequence[bytes]) -> None:
     if len(keys) > MAX_KEYS:
         raise InvalidInput(f"One read takes up to {MAX_KEYS:,} keys, not {len(keys):,}. Split it.")
     one_tenant(keys)
+
+
+def validate_scan(prefix: bytes, limit: int) -> None:
+    """Raise `InvalidInput` for a scan that is not within one tenant, or whose page no backend serves."""
+    validate_limit(limit)
+    if not has_tenant(prefix):
+        raise InvalidInput("A scan stays within one tenant: its prefix begins with keys.pack(tenant).")
 
 
 def validate_limit(limit: int) -> None:

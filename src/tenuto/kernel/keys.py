@@ -86,6 +86,11 @@ def tenant_of(key: bytes) -> bytes:
     return found[0] if found is not None else key
 
 
+def has_tenant(key: bytes) -> bool:
+    """Tell whether a key, or a prefix of keys, begins with a whole tenant."""
+    return _tenant(key) is not None
+
+
 def scope_of(key: bytes) -> bytes:
     """Return the first two parts of a key, tenant and scope, still encoded."""
     found = _scope(key)

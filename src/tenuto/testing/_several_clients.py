@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -25,6 +26,8 @@ LOG, OTHER = key("log"), key("other")
 class SeveralClients:
     """What holds between clients of one store; the fixture `client` makes another one at each call."""
 
+    rings: bool
+
     def test_a_commit_is_seen_at_once_by_every_client(self, client: Callable[[], Backend]) -> None:
         one, two = client(), client()
         for n in range(20):
@@ -35,6 +38,25 @@ class SeveralClients:
             assert two.scan(key())[0].value == b"%d" % n
             assert two.entries(LOG, limit=1, reverse=True)[0].value == b"%d" % n
             one, two = two, one
+
+    def test_a_live_bell_rings_when_any_client_adds_to_its_stream(self, client: Callable[[], Backend]) -> None:
+        one, two = client(), client()
+        two.commit([], [Append(LOG, b"0")])
+        bell = one.bell(LOG)
+        deadline = time.monotonic() + 10
+        while self.rings and not bell.live:
+            assert time.monotonic() < deadline, "the bell never became live"
+            bell.wait(0.02)
+        for n in range(1, 4 if self.rings else 1):
+            bell.hush()
+            two.commit([], [Append(LOG, b"%d" % n)])
+            bell.wait(10)
+            assert bell.rung
+            assert one.entries(LOG, limit=1, reverse=True)[0].number == n + 1
+        bell.close()
+        bell.close()
+        assert not bell.live
+        two.commit([], [Append(LOG, b"after")])
 
     def test_of_many_who_create_a_key_one_succeeds(self, client: Callable[[], Backend]) -> None:
         clients = [client() for _ in range(4)]

@@ -53,6 +53,8 @@ class BackendContract(SeveralClients):
 
     durable = True
     """False for a store that ends with its process."""
+    rings = False
+    """True for a store that rings the bells of those who watch a stream."""
     confined = False
     """True for a view of one tenant, which puts that tenant before every key."""
 
@@ -243,6 +245,16 @@ class BackendContract(SeveralClients):
         with pytest.raises(InvalidInput):
             store.read([A, elsewhere])
         assert store.read([A]) == [None]
+
+    def test_a_scan_begins_with_a_tenant(self, store: Backend) -> None:
+        if self.confined:
+            pytest.skip("a view of one tenant puts it before every prefix, by definition")
+        store.commit([], [Put(A, b"1")])
+        for prefix in (b"", b"\x02", b"\x02tenant", b"tenant", keys.pack(1), keys.pack(b"tenant", "scope")):
+            for reverse in (False, True):
+                with pytest.raises(InvalidInput):
+                    store.scan(prefix, reverse=reverse)
+        assert [r.key for r in store.scan(keys.pack("tenant"))] == [A]
 
     def test_a_prefix_of_the_highest_bytes_ends_where_it_should(self, store: Backend) -> None:
         high = keys.pack("t", "s") + b"\xff\xff"

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from tenuto.errors import StorageUnavailable
 from tenuto.hooks.events import Verb
+from tenuto.kernel.bell import Bell
 from tenuto.kernel.clock import Clock, SystemClock
 from tenuto.kernel.contract import AnyCheck, Backend, Commit, Entry, Finding, Record, Write
 
@@ -74,6 +75,10 @@ class Faults:
     def commit(self, checks: Sequence[AnyCheck], writes: Sequence[Write], *, request: bytes | None = None) -> Commit:
         """Commit, unless a fault goes off."""
         return self._faulty("commit", lambda: self._backend.commit(checks, writes, request=request))
+
+    def bell(self, stream: bytes) -> Bell:
+        """Return the store's own bell."""
+        return self._backend.bell(stream)
 
     def now(self) -> float:
         """Return the store's time."""

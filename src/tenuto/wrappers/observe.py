@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from tenuto.hooks.events import Call, Hook, Verb
 from tenuto.kernel import correlation
+from tenuto.kernel.bell import Bell
 from tenuto.kernel.contract import AnyCheck, Backend, Commit, Delete, Entry, Finding, Record, Write
 
 R = TypeVar("R")
@@ -50,6 +51,10 @@ class Observe:
             lambda: self._backend.commit(checks, writes, request=request),
             lambda _: (len(writes), size),
         )
+
+    def bell(self, stream: bytes) -> Bell:
+        """Return the store's own bell."""
+        return self._backend.bell(stream)
 
     def now(self) -> float:
         """Return the store's time."""

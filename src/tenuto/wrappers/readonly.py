@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tenuto.errors import ReadOnly as ReadOnlyError
+from tenuto.kernel.bell import Bell
 from tenuto.kernel.contract import AnyCheck, Backend, Commit, Entry, Finding, Record, Write
 
 
@@ -40,6 +41,10 @@ class ReadOnly:
     ) -> Commit:
         """Refuse."""
         raise ReadOnlyError("This view of the store takes no writes; use a client that may write.")
+
+    def bell(self, stream: bytes) -> Bell:
+        """Return the store's own bell."""
+        return self._backend.bell(stream)
 
     def now(self) -> float:
         """Return the store's time."""

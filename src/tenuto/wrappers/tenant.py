@@ -11,6 +11,7 @@ from typing import Any
 
 from tenuto.errors import Conflict, InvalidInput
 from tenuto.kernel import keys
+from tenuto.kernel.bell import Bell
 from tenuto.kernel.contract import (
     EMPTY,
     AnyCheck,
@@ -79,6 +80,10 @@ class Tenant:
             return self._backend.commit(guards, inner, request=request)
         except Conflict as error:
             raise Conflict(str(error), [key[len(prefix) :] for key in error.keys]) from None
+
+    def bell(self, stream: bytes) -> Bell:
+        """Return a bell for a stream of the tenant's."""
+        return self._backend.bell(self._prefix + stream)
 
     def now(self) -> float:
         """Return the store's time."""
