@@ -10,7 +10,7 @@ from tenuto.backends._postgres_commit import CHECK_END, CHECK_RECORD, WRITE_RECO
 from tenuto.backends._postgres_wire import Parameter
 from tenuto.errors import Conflict
 from tenuto.kernel import keys
-from tenuto.kernel.contract import AnyCheck, Append, Check, Delete, Put, Write
+from tenuto.kernel.contract import AnyCheck, Append, Check, Delete, Forget, Put, Write
 
 
 def one(
@@ -50,7 +50,7 @@ def any_commit(
         uses[check[0]] = uses.get(check[0], 0) | (CHECK_RECORD if type(check) is Check else CHECK_END)
     for write in writes:
         key = write[0]
-        uses[key] = uses.get(key, 0) | (WRITE_STREAM if type(write) is Append else WRITE_RECORD)
+        uses[key] = uses.get(key, 0) | (WRITE_STREAM if type(write) in (Append, Forget) else WRITE_RECORD)
         if key not in scopes:
             scopes[key] = len(keys.scope_of(key)) - cut
     order = sorted(uses)
@@ -66,13 +66,19 @@ def any_commit(
         wire.many_integers([_KINDS[type(write)] for write in writes]),
         wire.many_doubles([write.ttl if type(write) is Put else None for write in writes]),
         wire.many_bytes(digests),
-        wire.many_bytes([b"" if type(write) is Delete else write[1] for write in writes]),
+        wire.many_bytes([_value(write) for write in writes]),
     )
 
 
 _MOST: Final = (1 << 63) - 1
 """No version is as high as that, nor higher: a check of it fails."""
-_KINDS: Final[dict[type, int]] = {Put: 0, Delete: 1, Append: 2}
+_KINDS: Final[dict[type, int]] = {Put: 0, Delete: 1, Append: 2, Forget: 3}
+
+
+def _value(write: Write) -> bytes:
+    if type(write) is Delete:
+        return b""
+    return write[0] if type(write) is Forget else write[1]
 
 
 def nothing(checks: Sequence[AnyCheck], writes: Sequence[Write]) -> tuple[Parameter, ...]:

@@ -39,10 +39,10 @@ CREATE FUNCTION {schema}.commit_v1(
     p_ends boolean[],           -- whether it is a stream's end that is checked,
     p_expected bigint[],        -- and what it must be
     p_writes integer[],         -- one write each: which key,
-    p_kinds integer[],          -- 0 put, 1 delete, 2 append,
+    p_kinds integer[],          -- 0 put, 1 delete, 2 append, 3 forget,
     p_ttls double precision[],
-    p_digests bytea[],          -- of the whole key and the value
-    p_values bytea[],
+    p_digests bytea[],          -- of the whole key and the value; of a forget the first and the last number
+    p_values bytea[],           -- of a forget the whole key
     p_request bytea,            -- NULL: none
     p_content bytea,
     p_made double precision,    -- when the request id was made
@@ -182,6 +182,18 @@ BEGIN
         IF p_kinds[i] = 2 THEN
             end_numbers[slot] := end_numbers[slot] + 1;
             given[i] := end_numbers[slot];
+        ELSIF p_kinds[i] = 3 THEN
+            -- Entries of this commit are not there yet. The digest of the value stays, and a seal that only this leaves.
+            given[i] := ('x' || encode(substr(p_digests[i], 9, 8), 'hex'))::bit(64)::bigint;
+            UPDATE {schema}.entries e
+                SET value = ''::bytea,
+                    forgotten = f.own || substr(sha256('forgotten'::bytea || f.own || e.digest), 1, 8)
+                FROM (SELECT o.number, substr(sha256(p_values[i] || o.value), 1, 16) AS own
+                      FROM {schema}.entries o
+                      WHERE o.tenant = p_tenant AND o.stream = p_keys[slot] AND o.forgotten IS NULL
+                          AND o.number BETWEEN ('x' || encode(substr(p_digests[i], 1, 8), 'hex'))::bit(64)::bigint
+                                           AND given[i]) f
+                WHERE e.tenant = p_tenant AND e.stream = p_keys[slot] AND e.number = f.number;
         ELSIF p_kinds[i] = 1 THEN
             IF alive[slot] AND (expiries[slot] IS NULL OR expiries[slot] > moment) THEN
                 given[i] := record_versions[slot] + 1;

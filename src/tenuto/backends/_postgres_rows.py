@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from tenuto.errors import Damaged
 from tenuto.kernel import keys
-from tenuto.kernel.contract import Entry, Record
+from tenuto.kernel.contract import Append, Entry, Put, Record, Write
+from tenuto.kernel.contract import content_of as contents
 
 NO_TENANT: Final = b""
 END: Final = b"\xff" * 1_025
@@ -29,6 +30,11 @@ _sha256 = hashlib.sha256
 def digest_of(key: bytes, value: bytes) -> bytes:
     """Return the digest of a value at its key."""
     return _sha256(key + value).digest()[:16]
+
+
+def content_of(write: Write) -> bytes:
+    """Return what stands for a write's content: a digest of its value at its key, if it has one."""
+    return digest_of(write[0], write[1]) if isinstance(write, Put | Append) else contents(write)
 
 
 def sealed(own: bytes, version: int, written: float, expires: float | None) -> bytes:
@@ -78,11 +84,17 @@ def believed(key: bytes, row: Sequence[Any]) -> Record:
 
 
 def believed_entry(stream: bytes, row: Sequence[Any]) -> Entry:
-    """Return a stored row (number, value, written, digest, previous, versions) as an entry, or raise `Damaged`."""
-    number, value, written, own, previous, versions = row
-    if chained(previous, digest_of(stream, value), number, written, versions) != own:
+    """Return a stored row (number, value, …, versions, forgotten) as an entry, or raise `Damaged`."""
+    number, value, written, own, previous, versions, forgotten = row
+    if forgotten is None:
+        of_value = digest_of(stream, value)
+    else:  # the digest of the value that was taken away, and a seal over it
+        of_value = forgotten[:16]
+        if value or _sha256(b"forgotten" + of_value + own).digest()[:8] != forgotten[16:]:
+            raise damaged(stream)
+    if chained(previous, of_value, number, written, versions) != own:
         raise damaged(stream)
-    return Entry(number, value, written, own, previous, tuple(versions))
+    return Entry(number, value, written, own, previous, tuple(versions), forgotten is not None)
 
 
 def in_a_row(stream: bytes, found: list[Entry], first: int | None, *, reverse: bool) -> list[Entry]:

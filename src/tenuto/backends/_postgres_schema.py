@@ -74,6 +74,7 @@ CREATE TABLE {schema}.entries (
     previous bytea NOT NULL,            -- the digest of the entry before
     digest bytea NOT NULL,              -- of all of this and of the value
     value bytea NOT NULL,
+    forgotten bytea,                    -- where the value was taken away: its digest, and a seal
     PRIMARY KEY (tenant, stream, number)
 );
 CREATE TABLE {schema}.floors (

@@ -174,7 +174,8 @@ COMMIT: Final = _script(
 -- ARGV: time, request ('' none), when the request was made, its content, how much to sweep, 1 to write
 -- something in any case, 1 if the request was never sent before, count of checks;
 -- three for each check: r or s, field, version;
--- six for each write: p, d or a, field, length of its scope, digest, time to live, value.
+-- six for each write: p, d or a, field, length of its scope, digest, time to live, value;
+-- or f, field, length of its scope, the first and the last number to forget, nothing.
 -- Returns d (or r for a request applied before), time and versions; or a list that says why it did nothing.
 local LIFE, MOST = 3600, 9007199254740992
 local request, content, budget = ARGV[2], ARGV[4], tonumber(ARGV[5])
@@ -342,6 +343,9 @@ for i = first, #ARGV, 6 do
     version = (last[field] or one.version) + 1
     last[field] = version
     adds = true
+  elseif op == 'f' then
+    if one.kind == 0 or one.kind == 1 then return {'both'} end
+    version = tonumber(ARGV[i + 4])
   else
     if one.kind == 2 then return {'both'} end
     if op == 'p' then
@@ -368,10 +372,28 @@ local add_order, add_due, end_values, end_due = {}, {}, {}, {}
 local written = struct.pack('>d', now)
 local n = 0
 for i = first, #ARGV, 6 do
+  if ARGV[i] == 'f' and head(ARGV[i + 1]).kind == 2 then
+    local field, wanted = ARGV[i + 1], {}
+    for number = tonumber(ARGV[i + 3]), math.min(tonumber(ARGV[i + 4]), head(field).version) do
+      wanted[#wanted + 1] = struct.pack('>d', number) .. field
+    end
+    for j, raw in ipairs(fetch(entries, wanted)) do
+      local size = raw and #raw >= 18 and select(3, struct.unpack('>ddH', raw))
+      if size and #raw >= size + 98 then
+        local kept = string.sub(raw, 1, size + 98)
+        set_entries[#set_entries + 1] = wanted[j]
+        set_entries[#set_entries + 1] = kept .. string.sub(redis.sha1hex('forgotten' .. kept .. field), 1, 32)
+      end
+    end
+  end
+end
+for i = first, #ARGV, 6 do
   local op, field, scope = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
   local one = head(field)
   n = n + 1
-  if op == 'a' then
+  if op == 'f' then
+    scope = nil  -- done above: what this commit adds is not forgotten by it
+  elseif op == 'a' then
     local when = math.max(now, one.written)
     local previous = one.digest or string.rep('0', 32)
     local body = struct.pack('>ddH', versions[n], when, #told) .. told .. previous .. ARGV[i + 3]

@@ -48,7 +48,6 @@ from tenuto.kernel.contract import (
     REQUEST_LIFE,
     AnyCheck,
     Commit,
-    Delete,
     Entry,
     Finding,
     Record,
@@ -71,7 +70,7 @@ _SWEEP_ROWS: Final = 500
 _SWEEP_ROUNDS: Final = 20
 _TRIES: Final = 12
 _COLUMNS: Final = "value, version, written, expires, digest"
-_ENTRY: Final = "number, value, written, digest, previous, versions"
+_ENTRY: Final = "number, value, written, digest, previous, versions, forgotten"
 _FACTS: Final = """
 SELECT pg_backend_pid(), extract(epoch FROM clock_timestamp())::float8, current_setting('server_encoding'),
     current_setting('fsync'), current_setting('server_version'), to_regclass(%s) IS NOT NULL
@@ -218,7 +217,7 @@ class PostgresBackend:
         self.open()
         touched = checks[0][0] if checks else writes[0][0] if writes else b""
         prefix, tenant = _tenant(touched)
-        digests = [b"" if type(write) is Delete else rows.digest_of(write[0], write[1]) for write in writes]
+        digests = [rows.content_of(write) for write in writes]
         sql = self._sql.commit_one
         arguments = arguments_of.one(len(prefix), checks, writes, digests) if tenant is not None else None
         if arguments is None:

@@ -39,19 +39,19 @@ from tenuto.errors import (
 from tenuto.kernel import keys
 from tenuto.kernel.bell import Bell
 from tenuto.kernel.clock import Clock, Steady
-from tenuto.kernel.codec import digest
 from tenuto.kernel.contract import (
     NOT_BOTH,
     AnyCheck,
     Append,
     Check,
     Commit,
-    Delete,
     Entry,
     Finding,
+    Forget,
     Put,
     Record,
     Write,
+    content_of,
     fingerprint,
     validate,
     validate_limit,
@@ -218,7 +218,7 @@ class RedisBackend:
         if tenant is None or any(check[0] == tenant + b"clock" for check in checks):
             raise InvalidInput("A key begins with a tenant and a scope, both text; build it with keys.pack.")
         cut = len(tenant)
-        digests = [b"" if type(write) is Delete else digest(write[1]) for write in writes]
+        digests = [content_of(write) for write in writes]
         arguments: list[Any] = [self._time(), b"", b"", b"", self._budget(writes), b"0", b"0", len(checks)]
         if request is not None:
             arguments[1:4] = request, repr(request_time(request)), fingerprint(checks, writes, digests)
@@ -234,6 +234,8 @@ class RedisBackend:
                 arguments += (b"p", write.key[cut:], scope, own, ttl, write.value)
             elif type(write) is Append:
                 arguments += (b"a", write.stream[cut:], scope, own, b"", write.value)
+            elif type(write) is Forget:
+                arguments += (b"f", write.stream[cut:], scope, write.first, write.last, b"")
             else:
                 arguments += (b"d", write[0][cut:], scope, b"", b"", b"")
         reply = self._link.run(scripts.COMMIT, self._named(tenant), arguments, commit=True, request=request)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from tenuto.errors import Conflict, StorageUnavailable
 from tenuto.kernel import keys
-from tenuto.kernel.contract import AnyCheck, Backend, Commit, Delete, Record, Write
+from tenuto.kernel.contract import AnyCheck, Backend, Commit, Record, Write
 
 NEVER: Final = 1 << 63
 """When a call ended that was not answered."""
@@ -67,7 +67,7 @@ class Call(NamedTuple):
 
 def value_of(write: Write) -> bytes | None:
     """Return what a write leaves at its key, None for a deletion."""
-    return None if isinstance(write, Delete) else write.value
+    return write.value if isinstance(write, Put | Append) else None
 
 
 def read_out(value: bytes | None) -> str:
