@@ -454,3 +454,57 @@ def test_a_large_part_of_a_message_is_stored_once_and_read_as_it_was(agent: Tenu
     assert agent.thread("t").fork("fork").messages() == thread.messages()
     with pytest.raises(Conflict):
         thread.append({**message, "content": "y" * 100_000}, key="again")
+
+
+def stored(agent: Tenuto, thread: str) -> bytes:
+    """Everything that the stream of a thread still says."""
+    return b"".join(entry.value for entry in agent.kernel.entries(keys.pack(thread, "thread"), limit=10_000))
+
+
+def references(agent: Tenuto) -> list[int]:
+    heads = agent.kernel.scan(keys.pack("blobs", "head"), limit=100)
+    return [codec.decode(record.value)[2] for record in heads]
+
+
+def test_what_was_said_in_a_deleted_thread_is_gone_from_the_store(agent: Tenuto) -> None:
+    thread = agent.thread("t")
+    for number in range(450):
+        thread.append({"role": "user", "content": f"swordfish {number}"})
+    thread.append({"role": "tool", "content": "x" * 70_000})
+    thread.tool_call("search", {"q": "swordfish"}, "swordfish")
+    assert references(agent) == [1]
+    assert thread.delete()
+    assert b"swordfish" not in stored(agent, "t")
+    assert references(agent) == [0]
+    assert thread.append({"role": "user", "content": "anew"}) == 1
+    assert [event.kind for event in thread.timeline()] == ["began", "messages"] or thread.count() == 1
+    assert agent.store.check().findings == []
+
+
+def test_a_fork_keeps_the_past_of_a_deleted_thread_until_it_is_deleted_too(agent: Tenuto) -> None:
+    thread = agent.thread("t")
+    thread.append({"role": "user", "content": "swordfish"}, {"role": "tool", "content": "x" * 70_000})
+    first, second = thread.fork("one"), thread.fork("two")
+    thread.delete()
+    assert first.messages()[0]["content"] == "swordfish"
+    first.delete()
+    assert second.messages()[0]["content"] == "swordfish"
+    assert references(agent) == [1]
+    second.delete()
+    assert b"swordfish" not in stored(agent, "t")
+    assert references(agent) == [0]
+
+
+def test_two_that_end_at_once_count_a_reference_down_once(client: Callable[..., Tenuto]) -> None:
+    agent = client()
+    agent.thread("t").append({"role": "tool", "content": "x" * 70_000})
+    agent.thread("other").append({"role": "tool", "content": "x" * 70_000})
+    forks = [agent.thread("t").fork(f"fork-{n}").id for n in range(4)]
+    agent.thread("t").delete()
+    enders = [threading.Thread(target=lambda name=name: client().thread(name).delete()) for name in forks]
+    for ender in enders:
+        ender.start()
+    for ender in enders:
+        ender.join()
+    assert references(agent) == [1], "the other thread's"
+    assert agent.thread("other").messages() == [{"role": "tool", "content": "x" * 70_000}]

@@ -379,7 +379,7 @@ class SqliteBackend:
                 writer.committed(after)
                 for job in batch:
                     job.done = True
-                if self._wal_tail:
+                if self._wal_tail or self._wal_pages >= 8 * _CHECKPOINT_PAGES:  # upkeep has lost the race
                     self._fold_tail(writer)
         except (apsw.Error, OSError, UnicodeDecodeError, TenutoError) as error:
             self._abandon()

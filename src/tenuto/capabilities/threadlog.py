@@ -19,11 +19,12 @@ from typing import Any, Final, NamedTuple
 from tenuto.capabilities.blobs import Blobs
 from tenuto.capabilities.context import Context, stamp
 from tenuto.capabilities.messages import Edits, Message, Repair
-from tenuto.errors import Damaged, NotStorable
+from tenuto.errors import Damaged, NotFound, NotStorable
 from tenuto.kernel import codec, keys
 from tenuto.kernel.contract import Append, Entry
 
 BEGAN, MESSAGES, TOOL_CALL, DECISION, SUMMARY, REPAIR, FORKED, ENDED = range(8)
+GONE: Final = -1
 """The kinds of lines. Messages, tool calls and decisions are counted: a `Place` has their counts in this order."""
 KINDS: Final = ("began", "messages", "tool call", "decision", "summary", "repair", "forked", "ended")
 FIRST_PAGE: Final = 32
@@ -117,7 +118,9 @@ class Log:
             raise
 
     def unpack(self, entry: Entry) -> Line:
-        """Return an entry of the stream as the line it is."""
+        """Return an entry of the stream as the line it is; of one that was taken away only the number is left."""
+        if entry.forgotten:
+            return Line(entry.number, entry.written_at, "", None, GONE, Place(), None)
         # A thread of thousands of lines is read through here: no call of Python's own for a line or its place.
         writer, correlation_id, kind, place, data, *_ = codec.decode(entry[1], self.blobs.find)
         return _new(Line, (entry[0], entry[2], writer, correlation_id, kind, _new(Place, place[:7]), data))
@@ -148,11 +151,17 @@ class Log:
     def backwards(self, after: int | None, limit: int) -> list[Line]:
         """Return up to `limit` lines from the end, or from before `after`, newest first."""
         unpack = self.unpack
-        return [unpack(e) for e in self.context.kernel.entries(self.own, after=after, limit=limit, reverse=True)]
+        found = [unpack(e) for e in self.context.kernel.entries(self.own, after=after, limit=limit, reverse=True)]
+        return found if after is None else self._all_there(found)
 
     def _forwards(self, first: int, limit: int) -> list[Line]:
         unpack = self.unpack
-        return [unpack(e) for e in self.context.kernel.entries(self.own, after=first - 1, limit=limit)]
+        return self._all_there([unpack(e) for e in self.context.kernel.entries(self.own, after=first - 1, limit=limit)])
+
+    def _all_there(self, lines: list[Line]) -> list[Line]:
+        if any(line.kind == GONE for line in lines):
+            raise NotFound(f"The thread {self.thread!r} was deleted while it was read. Read it again.")
+        return lines
 
     def is_live(self, last: Line | None) -> bool:
         """Tell whether the thread is there, by its last line."""

@@ -35,6 +35,7 @@ from tenuto.capabilities.threadlog import (
     BEGAN,
     DECISION,
     FIRST_PAGE,
+    GONE,
     MESSAGES,
     REPAIR,
     SUMMARY,
@@ -360,6 +361,8 @@ class Thread:
         def told(entry: Entry) -> list[Event]:
             nonlocal offset
             line = self._log.unpack(entry)
+            if line.kind == GONE:
+                return []
             if line.kind == BEGAN:
                 offset = timeline.number_offset(line)
             return [timeline.event(line, line.number + offset)]

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from tenuto.capabilities.blobs import changes, lifted
+from tenuto.capabilities.blobs import changes, held_in, lifted
 from tenuto.capabilities.context import Context, Fence, commit
 from tenuto.capabilities.threadlog import (
     BEGAN,
@@ -38,7 +38,7 @@ from tenuto.capabilities.threadlog import (
 )
 from tenuto.errors import Conflict, InvalidInput, NotFound, StateConflict
 from tenuto.kernel import codec, keys
-from tenuto.kernel.contract import AnyCheck, Append, Check, CheckEnd, Delete, Put, Record, Write
+from tenuto.kernel.contract import AnyCheck, Append, Check, CheckEnd, Delete, Forget, Put, Record, Write
 from tenuto.kernel.transact import Steps, backoff, settle
 from tenuto.kernel.tree import LARGE
 
@@ -46,6 +46,10 @@ _KEPT: Final = 1_000
 """So many ends are remembered by a client."""
 _KEY: Final = keys.pack("key")
 _FORK: Final = keys.pack("fork")
+_TRIM: Final = keys.pack("trim")
+_SOME: Final = 200
+_TRIMMED: Final = 7 * 86_400.0
+"""For so many seconds it is remembered how far a thread was taken away."""
 EVERY: Final = keys.pack("threads", "index", "every")
 OF_USER: Final = keys.pack("threads", "index", "user")
 
@@ -386,7 +390,7 @@ class Writer:
             if self._kernel.scan(log.own + _FORK + keys.pack(since), limit=1):
                 return
             parts = parts_of(log.line(since))
-            self._trim(log, since)
+            yield from self._trim(log, since)
             if not parts:
                 return
             shared = Log(self._context, parts[-1].thread)
@@ -396,8 +400,47 @@ class Writer:
             if last is None or (last.kind != ENDED and last.place.since == since):
                 return
 
-    def _trim(self, log: Log, since: int) -> None:
-        """Take away the lines of a thread that is over; the store has no write for that yet, so they stay unread."""
+    def _trim(self, log: Log, since: int) -> Steps[None]:
+        """Take away what the lines of a thread that is over say, and the large parts they refer to, some at a time.
+
+        The last line of the stream stays, for whoever goes on behind it. A record notes how far this is, and each
+        commit checks it: of two that are at it at once only one counts a reference down.
+        """
+        mark = log.own + _TRIM + keys.pack(since)
+        while True:
+            noted = self._kernel.read([mark])[0]
+            found = _over(log, since, codec.decode(noted.value) if noted is not None else since)
+            if not found:
+                return
+            by: dict[bytes, int] = {}
+            for digest in (digest for _, held in found for digest in held):
+                by[digest] = by.get(digest, 0) - 1
+            checks, counted = log.blobs.counted(by)
+            gone = Forget(log.own, found[0][0], found[-1][0])
+            done = Put(mark, codec.encode(found[-1][0] + 1), _TRIMMED)
+            try:
+                yield from settle(
+                    self._kernel, [Check(mark, noted.version if noted else 0), *checks], [gone, done, *counted]
+                )
+            except Conflict:
+                yield 0.005  # another is at it, or a reference was counted meanwhile
+
+
+def _over(log: Log, since: int, first: int) -> list[tuple[int, set[bytes]]]:
+    """Return the next lines of a thread that is over, as their numbers and the large parts that they refer to."""
+    last = log.last()
+    found: list[tuple[int, set[bytes]]] = []
+    for entry in log.context.kernel.entries(log.own, after=first - 1, limit=_SOME):
+        if last is None or entry.number >= last.number:
+            break
+        if entry.forgotten:
+            found.append((entry.number, set()))
+            continue
+        _, _, _, place, data, *_ = codec.decode(entry.value)
+        if place[0] != since:
+            break  # it has begun again
+        found.append((entry.number, held_in(data)))
+    return found
 
 
 def _delays() -> Iterator[float]:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from tenuto.errors import Conflict, StorageUnavailable
 from tenuto.kernel import keys
-from tenuto.kernel.contract import AnyCheck, Backend, Commit, Record, Write
+from tenuto.kernel.contract import AnyCheck, Append, Backend, Commit, Put, Record, Write
 
 NEVER: Final = 1 << 63
 """When a call ended that was not answered."""
