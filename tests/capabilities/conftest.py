@@ -56,7 +56,11 @@ def _with(url: str, option: str) -> str:
     return f"{url}{'&' if '?' in url else '?'}{option}"
 
 
-@pytest.fixture(params=["volatile", "sqlite", "postgres", "valkey", "cluster"])
+ON_SERVERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("postgres", "valkey", "cluster")]
+"""`make check` leaves these out; the contract suite runs on them there too."""
+
+
+@pytest.fixture(params=["volatile", "sqlite", *ON_SERVERS])
 def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: HeldClock) -> Iterator[Backend]:
     """A store of each kind, empty, whose time is the test's."""
     if request.param == "volatile":

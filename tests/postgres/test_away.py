@@ -21,6 +21,8 @@ from tenuto.kernel import keys
 from tenuto.kernel.contract import Append, Check, Put
 from tenuto.kernel.transact import new_request
 
+pytestmark = pytest.mark.slow
+
 A, LOG = keys.pack("t", "s", "a"), keys.pack("t", "s", "log")
 
 
