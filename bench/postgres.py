@@ -52,7 +52,8 @@ def run(*, quick: bool) -> Table:
             ),
             (
                 "`backend.commit` is what `state.set` sends: the value under its key, a journal entry that holds it too, and a "
-                "request id. `raw, same rows` writes as many rows in one statement: no sums, no checks, no locks on absent keys."
+                "request id. `raw, same rows` writes as many rows in one statement: no sums, no checks, no locks on absent keys. "
+                "`state.update` reads first, and checks two keys: two round trips."
             ),
             servers.ABOUT_CROWDS,
         ],
@@ -111,6 +112,10 @@ def _commits(url: str, cores: str, *, quick: bool) -> list[Row]:
     stream = keys.pack("bench", "scope", "state")
     raw = Raw(url)
 
+    def create(number: int) -> None:
+        value, place = blobs[number % 97], keys.pack("bench", "scope", "state", "new", number)
+        backend.commit([], [Put(place, value), Append(stream, value)], request=new_request(backend.now()))
+
     def commit(number: int) -> None:
         value = blobs[number % 97]
         backend.commit(
@@ -124,6 +129,8 @@ def _commits(url: str, cores: str, *, quick: bool) -> list[Row]:
             "raw, same rows": lambda n: raw.same_rows(n, blobs[n % 97]),
             "backend.commit": commit,
             "state.set": lambda n: agent.state.set("scope", names[n % KEYS], texts[n % 97]),
+            "backend.commit of a new key": create,
+            "state.update": lambda n: agent.state.update("scope", names[n % KEYS], lambda _: texts[n % 97]),
         }
         found = take_turns(contenders, rounds=15 if quick else 60, calls=40, warmup=300)
     rows = [samples.row(f"{cores}: {name}") for name, samples in found.items()]

@@ -52,7 +52,8 @@ def run(*, quick: bool) -> Table:
             ),
             (
                 "`backend.commit` is the value under its key, whose version is checked, a journal entry that holds it too, and "
-                "a request id. `state.set` is the same without the check."
+                "a request id. `state.set` is the same without the check; `state.update` reads first, and checks two keys: two "
+                "round trips."
             ),
             servers.ABOUT_CROWDS,
         ],
@@ -89,6 +90,10 @@ def _commits(server: Any, fsync: str, cores: str, *, quick: bool) -> list[Row]:
     raw = Raw(server)
     url = server.url(durability=LEVELS[fsync])
 
+    def create(number: int) -> None:
+        value, place = blobs[number % 97], keys.pack("bench", "scope", "state", "new", number)
+        backend.commit([], [Put(place, value), Append(stream, value)], request=new_request(backend.now()))
+
     def commit(number: int) -> None:
         at, value = number % KEYS, blobs[number % 97]
         writes = [Put(places[at], value), Append(stream, value)]
@@ -101,6 +106,8 @@ def _commits(server: Any, fsync: str, cores: str, *, quick: bool) -> list[Row]:
             "raw compare-and-set": lambda n: raw.compare_and_set(names[n % KEYS], blobs[n % 97]),
             "backend.commit": commit,
             "state.set": lambda n: agent.state.set("scope", names[n % KEYS], texts[n % 97]),
+            "backend.commit of a new key": create,
+            "state.update": lambda n: agent.state.update("scope", names[n % KEYS], lambda _: texts[n % 97]),
         }
         found = take_turns(contenders, rounds=15 if quick else 60, calls=60, warmup=300)
     base = found["raw compare-and-set"]

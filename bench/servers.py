@@ -90,7 +90,7 @@ def crowd(where: str, raw: Callable[[], Makers], tenuto: Makers, *, quick: bool)
 
 
 ABOUT_CROWDS = (
-    f"{CLIENTS} clients: threads of one process, each with a client and a connection of its own. The ratio is of throughput. "
-    "In one scope all of them append to one journal, so their commits are serial; the raw ones never wait for each other. "
+    f"{CLIENTS} clients: threads of one process, each with a client and a connection of its own; the raw ones write keys of "
+    "their own. The ratio is of throughput. In one scope all of `state.set` append to one journal, one after the other. "
     "Shares: the part of the client that got least, and of the one that got most."
 )

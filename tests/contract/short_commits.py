@@ -8,7 +8,7 @@ from tenuto.kernel.contract import Append, Check, Delete, Put
 from tenuto.kernel.transact import new_request
 from tenuto.testing import HeldClock
 
-A, B = keys.pack("t", "s", "log", "a"), keys.pack("t", "s", "log", "b")
+A, B, C, D = (keys.pack("t", "s", "log", name) for name in "abcd")
 LOG, LATE = keys.pack("t", "s", "log"), keys.pack("t", "s", "z")
 WAIT = "wait"
 
@@ -35,8 +35,17 @@ COMMITS: list[Any] = [
     ([Check(A, 12)], [Put(A, b"a tombstone has no version"), Append(LOG, b"e")]),
     ([], [Put(A, b"a tombstone"), Append(LOG, b"e")]),
     ([Check(B, 13)], [Put(A, b"it has that version, and another should"), Append(LOG, b"e")]),
-    ([], [Put(B, b"absent")]),
-    ([], [Put(B, b"there")]),
+    ([Check(B, 1)], [Put(B, b"absent, and should be there"), Append(LOG, b"e")]),
+    ([Check(B, 0)], [Put(B, b"absent, as it should be"), Append(LOG, b"e")]),
+    ([Check(B, 0)], [Put(B, b"there, and should be absent"), Append(LOG, b"e")]),
+    ([], [Delete(B)]),
+    ([Check(B, 0)], [Put(B, b"a tombstone, so absent"), Append(LOG, b"e")]),
+    ([], [Put(B, b"for a while", 5.0)]),
+    WAIT,
+    ([Check(B, 0)], [Put(B, b"expired, so absent"), Append(LOG, b"e")]),
+    ([], [Put(C, b"absent")]),
+    ([], [Put(C, b"there")]),
+    ([], [Put(D, b"absent"), Append(LOG, b"e")]),
     ([], [Put(LOG, b"not both")]),
     ([], [Append(A, b"not both")]),
     ([], [Put(LOG, b"not both"), Append(keys.pack("t", "s"), b"e")]),
@@ -59,4 +68,4 @@ def outcomes(store: Any, clock: HeldClock, *, requested: bool) -> list[Any]:
                 found.append(store.commit(*step, request=request))
         except (Conflict, InvalidInput) as error:
             found.append((type(error), getattr(error, "keys", ())))
-    return [*found, store.read([A, B]), store.entries(LOG), store.entries(LATE), store.check()]
+    return [*found, store.read([A, B, C, D]), store.entries(LOG), store.entries(LATE), store.check()]

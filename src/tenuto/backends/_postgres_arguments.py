@@ -26,7 +26,7 @@ def one(
         return None  # keys are locked in their order
     if checks:
         check = checks[0]
-        if len(checks) > 1 or put is None or check[0] != put.key or type(check) is not Check or not check.version:
+        if len(checks) > 1 or put is None or check[0] != put.key or type(check) is not Check:
             return None
         expected = wire.bigint(min(check.version, _MOST))
     first: tuple[Parameter, ...] = (None,) * 5

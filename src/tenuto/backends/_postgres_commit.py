@@ -3,10 +3,10 @@
 `commit_v1` takes any commit: it locks, then decides, then writes; `_postgres_schema` says how and why.
 
 `commit_one_v1` takes the commit that is made most: one record is put, one entry is appended, or both, and
-nothing else is checked than that record. Where all of it is there already it needs no arrays, no loops and
-no lock before the update that takes it, which is half the work. It decides before it writes, and whatever is
-not as it hopes it hands to `commit_v1`: the locks that it holds by then are the first ones of those that
-`commit_v1` takes.
+nothing else is checked than that record. Where the stream is there, and the record is or never was, it needs
+no arrays, no loops and no lock before the update that takes it, which is half the work. Whatever is not as it
+hopes it hands to `commit_v1` before it has written anything; the locks that it holds by then are the first
+ones of those that `commit_v1` takes.
 
 The time is taken with the locks held, and is never before that of the record it follows: an update may have
 had to wait for its row.
@@ -315,13 +315,27 @@ BEGIN
         END IF;
         moment := coalesce(p_now, extract(epoch FROM clock_timestamp())::double precision);
         EXIT hoped WHEN moment - p_made > 3600;
-        IF p_key IS NOT NULL THEN
+        IF p_key IS NOT NULL AND p_expected IS DISTINCT FROM 0 THEN
             UPDATE {schema}.records r
                 SET version = r.version + 1, dead = false, expires = NULL, value = p_value,
                     written = coalesce(p_now, greatest(moment, r.written)),
                     digest = substr(sha256(p_digest || int8send(r.version + 1) || float8send(coalesce(p_now, greatest(moment, r.written))) || float8send(0)), 1, 16)
                 WHERE r.tenant = p_tenant AND r.key = p_key
                     AND (p_expected IS NULL OR (r.version = p_expected AND NOT r.dead AND r.expires IS NULL))
+                RETURNING ARRAY[r.version], r.written INTO given, moment;
+        END IF;
+        IF p_key IS NOT NULL AND given IS NULL THEN
+            EXIT hoped WHEN p_expected > 0;
+            -- There is no row to lock, so the key itself is: then look again, with the eyes of a new statement.
+            ignored := pg_advisory_xact_lock(hashtextextended('{schema}' || p_tenant || encode(p_key, 'hex'), 0));
+            moment := coalesce(p_now, extract(epoch FROM clock_timestamp())::double precision);
+            INSERT INTO {schema}.records AS r (tenant, key, scope, version, written, digest, value)
+                SELECT p_tenant, p_key, p_scope, n.version, moment,
+                    substr(sha256(p_digest || int8send(n.version) || float8send(moment) || float8send(0)), 1, 16), p_value
+                FROM (SELECT 1 + coalesce((SELECT f.version FROM {schema}.floors f
+                        WHERE f.tenant = p_tenant AND f.scope = substr(p_key, 1, p_scope)), 0) AS version) n
+                WHERE NOT EXISTS (SELECT FROM {schema}.records o WHERE o.tenant = p_tenant AND o.key = p_key)
+                    AND NOT EXISTS (SELECT FROM {schema}.streams s WHERE s.tenant = p_tenant AND s.key = p_key)
                 RETURNING ARRAY[r.version], r.written INTO given, moment;
             EXIT hoped WHEN NOT FOUND;
         END IF;

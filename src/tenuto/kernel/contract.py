@@ -238,8 +238,8 @@ def validate(  # noqa: C901, PLR0912 - one rule after the other
     if total > MAX_COMMIT:
         raise TooLarge(f"A commit takes up to {MAX_COMMIT:,} bytes; this one has {total:,}. Split it.")
     for check in checks:
-        if check[1] < 0:
-            raise InvalidInput(f"A version is 0 or more, not {check[1]}.")
+        if not 0 <= check[1] < 1 << 63:
+            raise InvalidInput(f"A version is a number from 0 to 2^63 - 1, not {check[1]}.")
     keys = [*records, *streams, *(check[0] for check in checks)]
     for key in keys:
         validate_key(key)
