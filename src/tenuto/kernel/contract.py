@@ -8,7 +8,8 @@ A store holds two kinds of things under byte keys that sort as bytes:
   pass its check by accident. Records are seen by `read` and `scan`.
 * a **stream**: entries numbered 1, 2, 3, … under one key. `Append` gives the next number. An entry
   never changes; it carries the digest of the entry before it and the versions that its own commit
-  gave to its writes. Streams are seen by `entries`. A key is a record's or a stream's, not both's.
+  gave to its writes. `Forget` takes its value away, for good, and leaves the rest. Streams are seen by
+  `entries`. A key is a record's or a stream's, not both's.
 
 Every key begins with a tenant and a scope, and one call stays within one tenant: that is what lets a
 store be partitioned by tenant, and a commit be one script on one node of a cluster.
