@@ -208,7 +208,7 @@ BEGIN
             given[i] := record_versions[slot] + 1;
             UPDATE {schema}.records r
                 SET version = record_versions[slot] + 1, dead = false, written = moment, expires = moment + p_ttls[i],
-                    digest = {sealed}, value = p_values[i]
+                    digest = p_digests[i], value = p_values[i]
                 WHERE r.tenant = p_tenant AND r.key = p_keys[slot];
         ELSE
             -- The key is absent and locked. If it was ever purged, the floor of its scope says how far it was.
@@ -217,7 +217,7 @@ BEGIN
             given[i] := coalesce(found_version, 0) + 1;
             INSERT INTO {schema}.records (tenant, key, scope, version, written, expires, digest, value)
                 VALUES (p_tenant, p_keys[slot], p_scopes[slot], given[i], moment, moment + p_ttls[i],
-                        {sealed}, p_values[i]);
+                        p_digests[i], p_values[i]);
         END IF;
     END LOOP;
 
@@ -261,10 +261,7 @@ BEGIN
     END IF;
     RETURN decode('00', 'hex') || float8send(moment) || stamps;
 END $body$;
-""".replace(
-    "{sealed}",
-    "substr(sha256(p_digests[i] || int8send(given[i]) || float8send(moment) || float8send(coalesce(moment + p_ttls[i], 0))), 1, 16)",
-)
+"""
 
 _ONE: Final = """
 CREATE FUNCTION {schema}.commit_one_v1(
@@ -319,7 +316,7 @@ BEGIN
             UPDATE {schema}.records r
                 SET version = r.version + 1, dead = false, expires = NULL, value = p_value,
                     written = coalesce(p_now, greatest(moment, r.written)),
-                    digest = substr(sha256(p_digest || int8send(r.version + 1) || float8send(coalesce(p_now, greatest(moment, r.written))) || float8send(0)), 1, 16)
+                    digest = p_digest
                 WHERE r.tenant = p_tenant AND r.key = p_key
                     AND (p_expected IS NULL OR (r.version = p_expected AND NOT r.dead AND r.expires IS NULL))
                 RETURNING ARRAY[r.version], r.written INTO given, moment;
@@ -330,8 +327,7 @@ BEGIN
             ignored := pg_advisory_xact_lock(hashtextextended('{schema}' || p_tenant || encode(p_key, 'hex'), 0));
             moment := coalesce(p_now, extract(epoch FROM clock_timestamp())::double precision);
             INSERT INTO {schema}.records AS r (tenant, key, scope, version, written, digest, value)
-                SELECT p_tenant, p_key, p_scope, n.version, moment,
-                    substr(sha256(p_digest || int8send(n.version) || float8send(moment) || float8send(0)), 1, 16), p_value
+                SELECT p_tenant, p_key, p_scope, n.version, moment, p_digest, p_value
                 FROM (SELECT 1 + coalesce((SELECT f.version FROM {schema}.floors f
                         WHERE f.tenant = p_tenant AND f.scope = substr(p_key, 1, p_scope)), 0) AS version) n
                 WHERE NOT EXISTS (SELECT FROM {schema}.records o WHERE o.tenant = p_tenant AND o.key = p_key)

@@ -52,7 +52,7 @@ CREATE TABLE {schema}.records (
     dead boolean NOT NULL DEFAULT false, -- a tombstone, kept until `expires`
     written double precision NOT NULL,
     expires double precision,
-    digest bytea NOT NULL,              -- of the whole key, the value, the version and the times
+    digest bytea NOT NULL,              -- of the whole key and the value
     value bytea NOT NULL,
     PRIMARY KEY (tenant, key)
 ) WITH (fillfactor = 85);
