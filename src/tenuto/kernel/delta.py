@@ -13,7 +13,7 @@ import ormsgpack
 
 from tenuto.errors import Damaged
 from tenuto.kernel import codec
-from tenuto.kernel.tree import RUN, WIDE, Elements, Fields, Node, Piece, Run, array_head
+from tenuto.kernel.tree import RUN, WIDE, Elements, Fields, Node, Piece, Run, array_head, count_of, without_head
 
 _SET: Final = 0
 _DICT: Final = 1
@@ -47,38 +47,84 @@ def _change_fields(old: Fields, new: Fields) -> list[Any]:
 
 def _program(old: Elements, new: Elements) -> list[Any]:
     """Return the list as a row of steps: [from, count] copies, bytes add, [from, [change]] copies and changes."""
-    same = {number for number, run in enumerate(new.runs) if number < len(old.runs) and _equal(old.runs[number], run)}
-    where: dict[bytes, int] = {}
-    keys_of: dict[int, bytes] = {}
-    for number, run in enumerate(old.runs):
-        if number not in same:
-            for at, (key, _) in enumerate(_elements(run), number * RUN):
-                where.setdefault(key, at)
-                keys_of[at] = key
+    same, longer = _matched(old, new)
     steps: list[Any] = []
-    copied: set[int] = set()
-    expected = 0  # the old element behind the last one copied: the likeliest next
+    other = _Search(old, same | longer.keys())
     for number, run in enumerate(new.runs):
+        start = number * RUN
         if number in same:
-            _copy(steps, number * RUN, min(RUN, new.count - number * RUN))
-            expected = (number + 1) * RUN
-            continue
-        for at, (key, node) in enumerate(_elements(run), number * RUN):
-            found = expected if keys_of.get(expected) == key else where.get(key)
-            if found is not None:
-                _copy(steps, found, 1)
-                copied.add(found)
-                expected = found + 1
-                continue
-            edit = None if at in copied else _edit(old, at, node, where, keys_of)
-            if edit is not None:
-                steps.append([at, edit])
-                expected = at + 1
-            elif steps and type(steps[-1]) is list and type(steps[-1][0]) is bytes:
-                steps[-1].append(_data(node, key))
-            else:
-                steps.append([_data(node, key)])
+            _copy(steps, start, min(RUN, new.count - start))
+            other.expected = start + RUN
+        elif number in longer:
+            _copy(steps, start, min(RUN, old.count - start))
+            steps.append(longer[number])
+        else:
+            _find(steps, other, run, start)
     return [_joined_step(step) for step in steps]
+
+
+def _matched(old: Elements, new: Elements) -> tuple[set[int], dict[int, bytes]]:
+    """Return the runs that are the same, and those that only have more at their end, with what is added."""
+    same: set[int] = set()
+    longer: dict[int, bytes] = {}
+    for number, (before, run) in enumerate(zip(old.runs, new.runs, strict=False)):
+        if _equal(before, run):
+            same.add(number)
+        elif (added := _added(before, run)) is not None:
+            longer[number] = added
+    return same, longer
+
+
+class _Search:
+    """The elements of a list that are not in a run that was matched as a whole."""
+
+    def __init__(self, old: Elements, matched: set[int]) -> None:
+        self.old = old
+        self.where: dict[bytes, int] = {}
+        self.keys: dict[int, bytes] = {}
+        self.copied: set[int] = set()
+        self.expected = 0
+        """The one behind the last that was copied: the likeliest next."""
+        for number, run in enumerate(old.runs):
+            if number not in matched:
+                for at, (key, _) in enumerate(_elements(run), number * RUN):
+                    self.where.setdefault(key, at)
+                    self.keys[at] = key
+
+    def find(self, key: bytes) -> int | None:
+        """Return where an element stood."""
+        found = self.expected if self.keys.get(self.expected) == key else self.where.get(key)
+        if found is not None:
+            self.copied.add(found)
+            self.expected = found + 1
+        return found
+
+
+def _find(steps: list[Any], other: _Search, run: Piece | Run, start: int) -> None:
+    """Add the steps for a run: each of its elements is copied, changed from what is in its place, or new."""
+    for at, (key, node) in enumerate(_elements(run), start):
+        found = other.find(key)
+        if found is not None:
+            _copy(steps, found, 1)
+            continue
+        edit = None if at in other.copied else _edit(other, at, node)
+        if edit is not None:
+            steps.append([at, edit])
+            other.expected = at + 1
+        elif steps and type(steps[-1]) is list and type(steps[-1][0]) is bytes:
+            steps[-1].append(_data(node, key))
+        else:
+            steps.append([_data(node, key)])
+
+
+def _added(old: Piece | Run, new: Piece | Run) -> bytes | None:
+    """Return what a run has gained at its end, if that is all that happened to it: what happens most."""
+    if type(old) is not Piece or type(new) is not Piece:
+        return None
+    before, after = without_head(old.data), without_head(new.data)
+    if not after.startswith(before):
+        return None
+    return array_head(count_of(new.data) - count_of(old.data)) + after[len(before) :]
 
 
 def _equal(old: Piece | Run, new: Piece | Run) -> bool:
@@ -93,25 +139,23 @@ def _elements(run: Piece | Run) -> list[tuple[bytes, Node | None]]:
     return [(ormsgpack.packb(element), None) for element in codec.unpack_plain(run.data)]  # type: ignore[union-attr]
 
 
-def _edit(
-    old: Elements, at: int, node: Node | None, where: dict[bytes, int], keys_of: dict[int, bytes]
-) -> list[Any] | None:
+def _edit(other: _Search, at: int, node: Node | None) -> list[Any] | None:
     """Return how a large element comes out of the one in its place, if that one is not needed elsewhere."""
-    if node is None or at >= old.count:
+    if node is None or at >= other.old.count:
         return None
-    run = old.runs[at // RUN]
+    run = other.old.runs[at // RUN]
     if type(run) is not Run:
         return None
     before = run.of[at % RUN]
-    if type(before) is Piece or type(before) is not type(node) or at not in keys_of:
+    if type(before) is Piece or type(before) is not type(node) or at not in other.keys:
         return None
-    where.pop(keys_of.pop(at), None)
+    other.where.pop(other.keys.pop(at), None)
     return change(before, node)
 
 
 def _copy(steps: list[Any], start: int, count: int) -> None:
     last = steps[-1] if steps else None
-    if last is not None and type(last[0]) is int and type(last[1]) is int and last[0] + last[1] == start:
+    if type(last) is list and type(last[0]) is int and type(last[1]) is int and last[0] + last[1] == start:
         last[1] += count
     else:
         steps.append([start, count])
@@ -121,7 +165,9 @@ def _data(node: Node | None, key: bytes) -> bytes:
     return key if node is None else b"".join(node.pieces())
 
 
-def _joined_step(step: list[Any]) -> Any:
+def _joined_step(step: Any) -> Any:
+    if type(step) is bytes:
+        return step
     return array_head(len(step)) + b"".join(step) if type(step[0]) is bytes else step
 
 

@@ -110,7 +110,7 @@ class Elements:
                 for node in run.of:
                     yield from node.pieces()
             else:
-                yield _without_head(run.data)  # type: ignore[union-attr]
+                yield without_head(run.data)  # type: ignore[union-attr]
 
 
 Node: TypeAlias = Piece | Fields | Run | Elements
@@ -268,5 +268,11 @@ def array_head(count: int) -> bytes:
     return b"\xdc" + count.to_bytes(2, "big") if count < 1 << 16 else b"\xdd" + count.to_bytes(4, "big")
 
 
-def _without_head(data: bytes) -> bytes:
+def count_of(data: bytes) -> int:
+    """Return how many elements an encoded run has."""
+    return data[0] & 0x0F if data[0] < 0xDC else int.from_bytes(data[1:3], "big")
+
+
+def without_head(data: bytes) -> bytes:
+    """Return the elements of an encoded run, one behind the other."""
     return data[1:] if data[0] < 0xDC else data[3:]
