@@ -7,8 +7,10 @@ short rounds, in an order shuffled anew each time.
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import statistics
+import subprocess
 import sys
 import time
 from importlib.metadata import PackageNotFoundError, version
@@ -93,7 +95,8 @@ def _go(
                 began = time.perf_counter()
                 save(number)
                 took[name].append(time.perf_counter() - began)
-            sizes[name].append(_size(folders[name]))
+        for name, size in _sizes(folders).items():
+            sizes[name].append(size)
     return took, sizes
 
 
@@ -154,6 +157,29 @@ def _size(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file() and not file.name.endswith("-shm"))
 
 
+_MEASURE = """
+import json, pathlib, sqlite3, sys
+found = {}
+for name, folder in json.loads(sys.argv[1]).items():
+    found[name] = 0
+    for file in pathlib.Path(folder).rglob("*"):
+        if file.suffix == ".db":
+            connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True)
+            pages = connection.execute("PRAGMA page_count").fetchone()[0]
+            found[name] += pages * connection.execute("PRAGMA page_size").fetchone()[0]
+        elif file.is_file() and not file.name.endswith(("-wal", "-shm")):
+            found[name] += file.stat().st_size
+print(json.dumps(found))
+"""
+
+
+def _sizes(folders: dict[str, Path]) -> dict[str, int]:
+    """Return what is stored, write-ahead logs folded in, without touching the files from this process."""
+    given = json.dumps({name: str(path) for name, path in folders.items()})
+    done = subprocess.run([sys.executable, "-c", _MEASURE, given], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
 def _version(package: str) -> str | None:
     try:
         return version(package)
@@ -167,7 +193,7 @@ def _plot(took: dict[str, list[float]], sizes: dict[str, list[int]], path: Path)
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, (times, space) = plt.subplots(1, 2, figsize=(13, 5.2), layout="constrained")
+    figure, (times, space) = plt.subplots(1, 2, figsize=(14.5, 5), layout="constrained")
     for name, values in took.items():
         ours = name.startswith("tenuto")
         style: dict[str, Any] = {"linewidth": 2.6 if ours else 1.3, "zorder": 3 if ours else 2}
@@ -177,10 +203,11 @@ def _plot(took: dict[str, list[float]], sizes: dict[str, list[int]], path: Path)
         turns = [at + ROUND for at in range(0, len(values), ROUND)]
         (line,) = times.plot(turns, smooth, label=name, **style)
         space.plot(turns, [size / 1e6 for size in sizes[name]], color=line.get_color(), label=name, **style)
-    for axes, title, unit in ((times, "Time to save a turn", "ms"), (space, "On disk, all history", "MB")):
+    for axes, title, unit in ((times, "Time to save a turn", "ms"), (space, "Stored", "MB")):
         axes.set(title=title, xlabel="turn", ylabel=unit, yscale="log")
+        axes.set_xlim(0, len(next(iter(took.values()))))
         axes.grid(visible=True, which="major", alpha=0.3)
-    space.legend(fontsize=8, loc="upper left", frameon=False)
+    figure.legend(*space.get_legend_handles_labels(), fontsize=9, loc="outside right center", frameon=False)
     path.parent.mkdir(exist_ok=True)
     figure.savefig(path, dpi=130)
     return path
