@@ -1,8 +1,8 @@
 """Rows of a Postgres store: how keys are split, what a digest covers, and what is believed.
 
-The client makes a digest of each value at its key; the server, which alone knows the rest, makes the one that is
-stored: a record's covers that digest, the version and the times, an entry's the number, the time, the versions and the
-entry before. The client verifies each at every read; nothing that fails is ever returned.
+A record's digest, made by the client, covers its whole key and its value. An entry's is made by the
+server: it covers the digest of stream and value, the number, the time, the versions and the entry
+before. The client verifies each at every read; nothing that fails is ever returned.
 """
 
 from __future__ import annotations
@@ -22,18 +22,12 @@ END: Final = b"\xff" * 1_025
 """Above every key, since a key takes up to 1,024 bytes."""
 _ESCAPED: Final = "\x01"
 _ENTRY_META: Final = struct.Struct(">qd")
-_RECORD_META: Final = struct.Struct(">qdd")
 _sha256 = hashlib.sha256
 
 
 def digest_of(key: bytes, value: bytes) -> bytes:
     """Return the digest of a value at its key."""
     return _sha256(key + value).digest()[:16]
-
-
-def sealed(own: bytes, version: int, written: float, expires: float | None) -> bytes:
-    """Return the digest of a record, as `commit_v1` makes it."""
-    return _sha256(own + _RECORD_META.pack(version, written, expires or 0.0)).digest()[:16]
 
 
 def chained(previous: bytes, own: bytes, number: int, written: float, versions: Sequence[int]) -> bytes:
@@ -65,7 +59,7 @@ def tenant_prefix(text: str) -> bytes:
 def believed(key: bytes, row: Sequence[Any]) -> Record:
     """Return a stored row (value, version, written, expires, digest) as a record, or raise `Damaged`."""
     value, version, written, expires, own = row
-    if sealed(digest_of(key, value), version, written, expires) != own:
+    if _sha256(key + value).digest()[:16] != own:
         raise damaged(key)
     return Record(key, value, version, written, expires)
 

@@ -53,7 +53,7 @@ CREATE TABLE {schema}.records (
     dead boolean NOT NULL DEFAULT false, -- a tombstone, kept until `expires`
     written double precision NOT NULL,
     expires double precision,
-    digest bytea NOT NULL,              -- of the whole key, the value, the version and the times
+    digest bytea NOT NULL,              -- of the whole key and the value
     value bytea NOT NULL,
     PRIMARY KEY (tenant, key)
 ) WITH (fillfactor = 85);
@@ -267,7 +267,7 @@ BEGIN
             versions[i] := record_versions[slot] + 1;
             UPDATE {schema}.records r
                 SET version = record_versions[slot] + 1, dead = false, written = at, expires = at + p_ttls[i],
-                    digest = {sealed}, value = p_values[i]
+                    digest = p_digests[i], value = p_values[i]
                 WHERE r.tenant = p_tenant AND r.key = p_keys[slot];
         ELSE
             -- The key is absent and locked. If it was ever purged, the floor of its scope says how far it was.
@@ -276,7 +276,7 @@ BEGIN
             versions[i] := coalesce(found_version, 0) + 1;
             INSERT INTO {schema}.records (tenant, key, scope, version, written, expires, digest, value)
                 VALUES (p_tenant, p_keys[slot], p_scopes[slot], versions[i], at, at + p_ttls[i],
-                        {sealed}, p_values[i]);
+                        p_digests[i], p_values[i]);
         END IF;
     END LOOP;
 
@@ -317,10 +317,7 @@ BEGIN
             VALUES (p_tenant, p_request, p_content, commit_v1.versions, commit_v1.at);
     END IF;
 END $body$;
-""".replace(
-    "{sealed}",
-    "substr(sha256(p_digests[i] || int8send(versions[i]) || float8send(at) || float8send(coalesce(at + p_ttls[i], 0))), 1, 16)",
-)
+"""
 
 _SWEEP: Final = """
 CREATE FUNCTION {schema}.sweep_v1(p_now double precision, p_oldest bytea, p_limit integer) RETURNS integer
