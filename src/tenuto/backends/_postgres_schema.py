@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from tenuto.errors import InvalidInput
 
@@ -30,6 +31,8 @@ NEWER: Final = "TN005"
 """Raised by what a later migration leaves in the place of a function that may no longer be called."""
 ISOLATION: Final = "TN006"
 
+MARKS: Final = 1414877780
+"""What the locks of those who watch streams have in common, beside the number of a stream; `commit_v1` holds it too."""
 CHECK_RECORD, CHECK_END, WRITE_RECORD, WRITE_STREAM = 1, 2, 4, 8
 """What a commit does with a key: the bits of `p_uses`."""
 
@@ -102,7 +105,7 @@ CREATE FUNCTION {schema}.commit_v1(
     p_wait text,                -- how long to wait for a lock
     p_keys bytea[],             -- every key of the commit, once each, sorted
     p_uses integer[],           -- what is done with it: 1 check, 2 check the end, 4 write, 8 append
-    p_scopes integer[],
+    p_scopes integer[],         -- of a record: how many bytes are its scope; of a stream: its mark
     p_checks integer[],         -- one check each: which key,
     p_ends boolean[],           -- whether it is a stream's end that is checked,
     p_expected bigint[],        -- and what it must be
@@ -118,7 +121,7 @@ CREATE FUNCTION {schema}.commit_v1(
     OUT versions bigint[],
     OUT at double precision,
     OUT repeated boolean,
-    OUT watched bigint[]         -- streams whose watchers are to be told; mostly NULL
+    OUT watched integer[]        -- the marks of streams whose watchers are to be told; mostly NULL
 ) LANGUAGE plpgsql AS $body$
 DECLARE
     ignored text;
@@ -296,9 +299,8 @@ BEGIN
             -- Of several entries of one stream the last one sets its head.
             IF versions[i] = end_numbers[slot] THEN
                 -- Whoever watches the stream has marked it with this lock, shared: see _postgres_bells.
-                found_number := hashtextextended('{schema}' || p_tenant || encode(p_keys[slot], 'hex'), 4);
-                IF NOT pg_try_advisory_xact_lock(found_number) THEN
-                    watched := array_append(watched, found_number);
+                IF NOT pg_try_advisory_xact_lock(1414877780, p_scopes[slot]) THEN
+                    watched := array_append(watched, p_scopes[slot]);
                 END IF;
                 IF end_times[slot] IS NULL THEN
                     INSERT INTO {schema}.streams (tenant, key, number, written, digest)
@@ -389,6 +391,11 @@ def schema_name(name: str) -> str:
             f"A schema is named with up to 48 small letters, digits and _, not beginning with a digit or pg_; {name!r} is not."
         )
     return f'"{name}"'
+
+
+def mark_of(schema: int, stream: bytes) -> int:
+    """Return the number that stands for a stream in the lock of whoever watches it; the schema goes by its own sum."""
+    return crc32(stream, schema) >> 1  # the lock's numbers have a sign
 
 
 def book_sql(schema: str) -> str:

@@ -362,6 +362,12 @@ if request ~= '' then
   redis.call('ZADD', requests, 0, request .. string.sub(redis.sha1hex(body .. request), 1, 16) .. body)
 end
 
+-- whoever watches a stream has subscribed to its channel; where this is not permitted he polls
+for field in pairs(last) do
+  local heard = redis.pcall('PUBSUB', 'NUMSUB', heads .. ':' .. field)
+  if heard[2] and heard[2] ~= 0 then redis.pcall('PUBLISH', heads .. ':' .. field, '') end
+end
+
 -- a little of what is over is let go: more than a commit leaves behind, and never much
 if budget > 0 then
   local cut = string.sub(struct.pack('>I8', math.max(0, math.floor((now - LIFE - 60) * 1000))), 3)

@@ -21,6 +21,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar
+from zlib import crc32
 
 from tenuto.errors import Closed, Conflict, InvalidInput, MissingDriver, NewerFormat, StorageUnavailable, TenutoError
 
@@ -31,7 +32,8 @@ except ImportError as missing:
 
 from tenuto.backends import _postgres_rows as rows
 from tenuto.backends import _postgres_schema as schema_of
-from tenuto.backends._postgres_bells import Listener, Ringer
+from tenuto.backends._listener import Listener
+from tenuto.backends._postgres_bells import Ringer, listen
 from tenuto.backends._postgres_check import check_rows, figures
 from tenuto.backends._postgres_errors import AGAIN, READ_ONLY, lost, translated, unprepared
 from tenuto.backends._postgres_pool import Line, Pool
@@ -85,6 +87,7 @@ _FACTS: Final = """
 SELECT pg_backend_pid(), extract(epoch FROM clock_timestamp())::float8, current_setting('server_encoding'),
     current_setting('fsync'), current_setting('server_version'), to_regclass(%s) IS NOT NULL
 """
+_FAILURES: Final = (psycopg.Error, TenutoError)
 _log = logging.getLogger("tenuto.postgres")
 
 
@@ -144,6 +147,7 @@ class PostgresBackend:
         if self.durability not in ("full", "process"):
             raise InvalidInput(f'durability is "full" or "process", not {self.durability!r}.')
         self._sql = _statements(self.schema)
+        self._sum = crc32(self.schema.encode())
         self._conninfo, self.place = conninfo(base, self._timeout)
         self._wait = f"{max(1, int(self._timeout * 800))}ms"
         self._steady = Steady(clock) if clock is not None else None
@@ -155,8 +159,9 @@ class PostgresBackend:
         self._opening = threading.Lock()
         self._timing = threading.Lock()
         self._pool = Pool(self._conninfo, self.place, int(self._size), self._timeout)
-        self._listener, self._ringer = Listener(self._pool, self.schema), Ringer(self._pool, self.schema)
-        for close in (self._pool.close, self._listener.close):
+        pool, schema = self._pool, self.schema  # not this object: what listens must not keep it
+        self._listener, self._ringer = Listener(lambda: listen(pool, schema), _FAILURES), Ringer(pool, schema)
+        for close in (pool.close, self._listener.close):
             weakref.finalize(self, close)  # a client that is dropped unclosed leaves no connection behind
         self._ready = False
         self._offset: float | None = None  # what to add to the monotonic clock to have the server's
@@ -227,7 +232,9 @@ class PostgresBackend:
         self.open()
         touched = checks[0][0] if checks else writes[0][0] if writes else b""
         prefix, tenant = _tenant(touched)
-        arguments = _arguments(len(prefix), checks, writes) if tenant is not None else _nothing(checks, writes)
+        arguments = (
+            _arguments(len(prefix), self._sum, checks, writes) if tenant is not None else _nothing(checks, writes)
+        )
         content, made, first = None, None, False
         if request is not None:
             digests = [b"" if type(write) is Delete else own for write, own in zip(writes, arguments[-2], strict=True)]
@@ -244,8 +251,7 @@ class PostgresBackend:
 
     def bell(self, stream: bytes) -> Bell:
         """Return a bell that is live where notifications come through, which they do not behind a pooler."""
-        prefix, tenant = _tenant(stream)
-        return Bell() if tenant is None or self._closed else self._listener.bell(tenant, stream[len(prefix) :])
+        return Bell() if self._closed else self._listener.bell(stream)
 
     def now(self) -> float:
         """Return the server's time as this client last measured it, never less than before."""
@@ -489,7 +495,7 @@ def _listed(numbers: Sequence[Any]) -> str:
     return "{" + ",".join(["NULL" if number is None else str(number) for number in numbers]) + "}"
 
 
-def _arguments(cut: int, checks: Sequence[AnyCheck], writes: Sequence[Write]) -> tuple[Any, ...]:
+def _arguments(cut: int, schema: int, checks: Sequence[AnyCheck], writes: Sequence[Write]) -> tuple[Any, ...]:
     """Return a commit as flat arrays: every key once, sorted, then checks and writes by the place of their key."""
     uses: dict[bytes, int] = {}
     scopes: dict[bytes, int] = {}
@@ -499,7 +505,8 @@ def _arguments(cut: int, checks: Sequence[AnyCheck], writes: Sequence[Write]) ->
         key = write[0]
         uses[key] = uses.get(key, 0) | (WRITE_STREAM if type(write) is Append else WRITE_RECORD)
         if key not in scopes:
-            scopes[key] = len(keys.scope_of(key)) - cut
+            scope = len(keys.scope_of(key)) - cut
+            scopes[key] = schema_of.mark_of(schema, key) if type(write) is Append else scope
     order = sorted(uses)
     at = {key: n for n, key in enumerate(order, 1)}
     return (
@@ -527,7 +534,7 @@ def _nothing(checks: Sequence[AnyCheck], writes: Sequence[Write]) -> tuple[Any, 
     different = [check[0] for check in checks if check[1] != 0]
     if different:
         raise Conflict("Something else was written first; read again and decide anew.", different)
-    return _arguments(0, [], [])
+    return _arguments(0, 0, [], [])
 
 
 def _sweep(ref: weakref.ref[PostgresBackend]) -> None:
