@@ -56,6 +56,7 @@ class Server:
 
     def kill(self) -> None:
         """End every process of the server at once, as a crash of the machine would."""
+        psutil.Process(self.pid).suspend()  # it starts no more: one left over would keep the next start from its memory
         family = self.family()
         for process in family:
             with contextlib.suppress(psutil.NoSuchProcess):
