@@ -36,6 +36,13 @@ servers: $(READY)
 bench: $(READY)
 	$(BIN)/python -m bench
 
+# What people use today, beside: in an environment of its own, for it brings a hundred packages.
+peers: $(READY)
+	$(PYTHON) -m venv $(VENV)-bench
+	$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check -r bench/requirements.txt hatchling editables
+	$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e .
+	$(VENV)-bench/bin/python -m bench history
+
 $(READY): pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tenuto needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)

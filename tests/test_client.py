@@ -18,7 +18,15 @@ def test_the_public_surface_is_this_list() -> None:
     assert tenuto.__all__ == sorted(tenuto.__all__)
     assert all(hasattr(tenuto, name) for name in tenuto.__all__)
     assert set(errors.__all__) < set(tenuto.__all__)
-    assert set(tenuto.__all__) - set(errors.__all__) == {"AsyncTenuto", "Tenuto", "__version__", "register"}
+    assert set(tenuto.__all__) - set(errors.__all__) == {
+        "AsyncTenuto",
+        "Checkpoint",
+        "Restored",
+        "Retention",
+        "Tenuto",
+        "__version__",
+        "register",
+    }
 
 
 def test_every_error_is_in_the_drawing_and_has_its_base() -> None:

@@ -1,6 +1,10 @@
 """tenuto holds an agent's state, so that the agent can be killed at any line and carries on from there."""
 
-from tenuto.aio import AsyncTenuto
+from typing import TYPE_CHECKING, Any
+
+from tenuto.capabilities.checkpoints import Restored
+from tenuto.capabilities.lineage import Checkpoint
+from tenuto.capabilities.retention import Retention
 from tenuto.client import Tenuto
 from tenuto.errors import (
     Closed,
@@ -25,8 +29,12 @@ from tenuto.errors import (
 )
 from tenuto.kernel.codec import register
 
+if TYPE_CHECKING:
+    from tenuto.aio import AsyncTenuto
+
 __all__ = [
     "AsyncTenuto",
+    "Checkpoint",
     "Closed",
     "Conflict",
     "Damaged",
@@ -39,6 +47,8 @@ __all__ = [
     "ReadOnly",
     "RequestExpired",
     "RequestReused",
+    "Restored",
+    "Retention",
     "StaleLease",
     "StateConflict",
     "StorageFull",
@@ -52,3 +62,11 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name == "AsyncTenuto":  # asyncio is a third of what importing takes: only for those who use it
+        from tenuto.aio import AsyncTenuto  # noqa: PLC0415
+
+        return AsyncTenuto
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,30 +1,37 @@
 """The async face: the same names, awaited. One line for each method; the logic is in the blocking core.
 
-Handles (`state[scope]`, `user`, `lease`, `leader`, `transaction`, `correlation`) are made without `await`;
+Handles (`state[scope]`, `user`, `thread`, `lease`, `leader`, `transaction`, `correlation`) are made without `await`;
 their methods are awaited. Handles are `async with`, streams are `async for`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from tenuto._offload import awaitable, settle, wait
+from tenuto.capabilities.checkpoints import Checkpoints, Saver
 from tenuto.capabilities.context import Fence
 from tenuto.capabilities.journal import Change
 from tenuto.capabilities.leases import Lease
+from tenuto.capabilities.lineage import Checkpoint
+from tenuto.capabilities.retention import Retention
 from tenuto.capabilities.state import ScopeView, State, Transaction
 from tenuto.capabilities.store import Store
+from tenuto.capabilities.threads import Thread, Threads
+from tenuto.capabilities.timeline import Event
 from tenuto.client import Correlation, Tenuto
 from tenuto.hooks.events import Hook
+from tenuto.kernel import codec
 from tenuto.kernel.bell import Pause
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.contract import Backend, Check
 from tenuto.kernel.durations import Duration
 
+T = TypeVar("T")
 _THREADS = 32
 """How many calls of one client run at once; the rest queue up. None of them is ever one that waits."""
 
@@ -75,7 +82,7 @@ class AsyncState:
 
     def watch(self, scope: str, *, after: int | None = None, timeout: Duration | None = None) -> AsyncIterator[Change]:
         """Yield the changes of a scope as they land, across processes; see `State.watch`."""
-        return _watch(self._sync, self._pool, scope, after, timeout)
+        return _watch(self._sync.watching(scope, after=after, timeout=timeout), self._pool, self._sync.clock)
 
 
 class AsyncScopeView:
@@ -103,7 +110,8 @@ class AsyncScopeView:
 
     def watch(self, *, after: int | None = None, timeout: Duration | None = None) -> AsyncIterator[Change]:
         """Yield the changes of this scope as they land, across processes; see `State.watch`."""
-        return _watch(self._sync.state, self._pool, self.scope, after, timeout)
+        steps = self._sync.state.watching(self.scope, after=after, timeout=timeout)
+        return _watch(steps, self._pool, self._sync.clock)
 
     def __repr__(self) -> str:
         """Say which scope this is; nothing is read."""
@@ -137,6 +145,58 @@ class AsyncTransaction:
         """Commit what was gathered, unless the block failed."""
         if kind is None:
             await self.commit()
+
+
+class AsyncThread:
+    """`Thread`, awaited. `scratch` is in memory and is not."""
+
+    def __init__(self, sync: Thread, pool: ThreadPoolExecutor) -> None:
+        self._sync = sync
+        self._pool = pool
+        self.id = sync.id
+        self.user = sync.user
+
+    append = awaitable(Thread.append)
+    messages = awaitable(Thread.messages)
+    count = awaitable(Thread.count)
+    decide = awaitable(Thread.decide)
+    decisions = awaitable(Thread.decisions)
+    tool_call = awaitable(Thread.tool_call)
+    tool_calls = awaitable(Thread.tool_calls)
+    repair = awaitable(Thread.repair)
+    compact = awaitable(Thread.compact)
+    delete = awaitable(Thread.delete)
+    timeline = awaitable(Thread.timeline)
+    _fork = awaitable(Thread.fork)
+
+    @property
+    def scratch(self) -> dict[str, Any]:
+        """Return a plain dict in memory, the same one for this thread throughout this client."""
+        return self._sync.scratch
+
+    async def fork(
+        self, thread_id: str, at: int | None = None, *, user: str | None = None, ttl: Duration | None = None
+    ) -> AsyncThread:
+        """Begin another thread with this one's past up to message `at`; see `Thread.fork`."""
+        return AsyncThread(await self._fork(thread_id, at, user=user, ttl=ttl), self._pool)
+
+    def watch(self, *, after: int | None = None, timeout: Duration | None = None) -> AsyncIterator[Event]:
+        """Yield what happens in the thread as it lands, across processes; see `Thread.watch`."""
+        return _watch(self._sync.watching(after=after, timeout=timeout), self._pool, self._sync.clock)
+
+    def __repr__(self) -> str:
+        """Say which thread this is; nothing is read."""
+        return repr(self._sync)
+
+
+class AsyncThreads:
+    """`Threads`, awaited."""
+
+    def __init__(self, sync: Threads, pool: ThreadPoolExecutor) -> None:
+        self._sync = sync
+        self._pool = pool
+
+    list = awaitable(Threads.list)
 
 
 class AsyncLease:
@@ -189,6 +249,64 @@ class AsyncLease:
         return repr(self._sync)
 
 
+class AsyncCheckpoints:
+    """`Checkpoints`, awaited."""
+
+    def __init__(self, sync: Checkpoints, pool: ThreadPoolExecutor) -> None:
+        self._sync = sync
+        self._pool = pool
+
+    @property
+    def limit(self) -> int:
+        """Return the largest state, in bytes; see `Checkpoints.limit`."""
+        return self._sync.limit
+
+    @limit.setter
+    def limit(self, most: int) -> None:
+        self._sync.limit = most
+
+    _create = awaitable(Checkpoints.create)
+    restore = awaitable(Checkpoints.restore)
+    restore_as = awaitable(Checkpoints.restore_as)
+    get = awaitable(Checkpoints.get)
+    list = awaitable(Checkpoints.list)
+    diff = awaitable(Checkpoints.diff)
+    fork = awaitable(Checkpoints.fork)
+    delete = awaitable(Checkpoints.delete)
+    prune = awaitable(Checkpoints.prune)
+
+    async def create(
+        self, name: str, state: dict[str, Any], *, thread: str | None = None, user: str | None = None, meta: Any = None
+    ) -> Checkpoint:
+        """Save a state as it is now; what other tasks do to it meanwhile is not in it. See `Checkpoints.create`."""
+        return await self._create(name, _as_it_is(state), thread=thread, user=user, meta=meta)
+
+    def every(self, count: int, *, thread: str | None = None, name: str = "auto") -> AsyncSaver:
+        """Return a saver whose every `count`-th tick saves."""
+        return AsyncSaver(self._sync.every(count, thread=thread, name=name), self._pool)
+
+
+class AsyncSaver:
+    """`Saver`, awaited."""
+
+    def __init__(self, sync: Saver, pool: ThreadPoolExecutor) -> None:
+        self._sync = sync
+        self._pool = pool
+
+    ticks = awaitable(Saver.ticks)
+    _tick = awaitable(Saver.tick)
+
+    async def tick(self, state: dict[str, Any]) -> Checkpoint | None:
+        """Count one tick; save the state if it is time, and return the checkpoint."""
+        return await self._tick(_as_it_is(state))
+
+
+def _as_it_is(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy that is made before anything is awaited."""
+    copy: dict[str, Any] = codec.unpack(codec.pack(dict(state))) if isinstance(state, dict) else state
+    return copy
+
+
 class AsyncStore:
     """`Store`, awaited."""
 
@@ -236,8 +354,9 @@ class AsyncTenuto:
         durability: str = "full",
         clock: Clock | None = None,
         hooks: Sequence[Hook] = (),
+        retention: Retention | None = None,
     ) -> None:
-        sync = Tenuto(name, url, tenant=tenant, durability=durability, clock=clock, hooks=hooks)
+        sync = Tenuto(name, url, tenant=tenant, durability=durability, clock=clock, hooks=hooks, retention=retention)
         self._compose(sync, ThreadPoolExecutor(_THREADS, thread_name_prefix="tenuto"))
 
     def _compose(self, sync: Tenuto, pool: ThreadPoolExecutor) -> None:
@@ -248,11 +367,17 @@ class AsyncTenuto:
         self.clock = sync.clock
         self.kernel = AsyncKernel(sync.kernel, pool)
         self.state = AsyncState(sync.state, pool)
+        self.checkpoint = AsyncCheckpoints(sync.checkpoint, pool)
         self.store = AsyncStore(sync.store, pool)
+        self.threads = AsyncThreads(sync.threads, pool)
 
     def user(self, user_id: str) -> AsyncScopeView:
         """Return a view of a user's preferences, exact by key, shared by all agents of the tenant."""
         return AsyncScopeView(self._sync.user(user_id), self._pool)
+
+    def thread(self, thread_id: str, *, user: str | None = None, ttl: Duration | None = None) -> AsyncThread:
+        """Return a conversation, which begins with what is first written to it; see `Tenuto.thread`."""
+        return AsyncThread(self._sync.thread(thread_id, user=user, ttl=ttl), self._pool)
 
     def lease(self, name: str, *, ttl: Duration = 10, wait: Duration | None = None) -> AsyncLease:
         """Return a lease on a name; see `Tenuto.lease`."""
@@ -297,14 +422,11 @@ class AsyncTenuto:
         return f"<AsyncTenuto {self.name!r} of tenant {self.tenant!r}>"
 
 
-async def _watch(
-    state: State, pool: ThreadPoolExecutor, scope: str, after: int | None, timeout: Duration | None
-) -> AsyncIterator[Change]:
-    steps = state.watching(scope, after=after, timeout=timeout)
+async def _watch(steps: Generator[T | Pause, None, None], pool: ThreadPoolExecutor, clock: Clock) -> AsyncIterator[T]:
     try:
         while (step := await settle(pool, lambda: next(steps, None))) is not None:
             if isinstance(step, Pause):
-                await wait(pool, step, state.clock)
+                await wait(pool, step, clock)
             else:
                 yield step
     finally:

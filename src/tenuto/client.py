@@ -8,11 +8,14 @@ from contextvars import Token
 from typing import Self
 
 from tenuto.backends import connect
+from tenuto.capabilities.checkpoints import Checkpoints
 from tenuto.capabilities.context import Context
 from tenuto.capabilities.keeper import Keeper
 from tenuto.capabilities.leases import Lease
+from tenuto.capabilities.retention import Retention
 from tenuto.capabilities.state import ScopeView, State
 from tenuto.capabilities.store import Store
+from tenuto.capabilities.threads import Thread, Threads
 from tenuto.errors import InvalidInput
 from tenuto.hooks.events import Hook
 from tenuto.kernel import correlation, keys
@@ -58,6 +61,7 @@ class Tenuto:
         durability: str = "full",
         clock: Clock | None = None,
         hooks: Sequence[Hook] = (),
+        retention: Retention | None = None,
     ) -> None:
         self.name = keys.name(name, "name")
         self.tenant = keys.name(tenant, "tenant")
@@ -73,18 +77,28 @@ class Tenuto:
                 raise InvalidInput(f"A hook is a callable that takes an event, not {type(hook).__name__}.")
         self._backend: Backend = Observe(backend, hooks) if hooks else backend
         self._keeper = Keeper()
+        self._retention = retention
         self._compose()
 
     def _compose(self) -> None:
         self.kernel: Backend = Tenant(self._backend, self.tenant)
         self._context = Context(self.kernel, self.clock, self.name)
         self.state = State(self._context)
+        self.checkpoint = Checkpoints(self._context, self._retention)
         self.store = Store(self._context)
+        self.threads = Threads(self._context)
         self._users = State(self._context, "user")
 
     def user(self, user_id: str) -> ScopeView:
         """Return a view of a user's preferences, exact by key, shared by all agents of the tenant."""
         return self._users[keys.name(user_id, "user")]
+
+    def thread(self, thread_id: str, *, user: str | None = None, ttl: Duration | None = None) -> Thread:
+        """Return a conversation, which begins with what is first written to it; nothing is read or written here.
+
+        `user` is whose it is, for `threads.list`. With `ttl` it ends so long after the last line that was written to it.
+        """
+        return Thread(self.threads, thread_id, user=user, ttl=ttl)
 
     def lease(self, name: str, *, ttl: Duration = 10, wait: Duration | None = None) -> Lease:
         """Return a lease on a name: `with agent.lease("conversation:42") as lease: …`.

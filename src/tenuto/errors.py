@@ -2,7 +2,7 @@
 
     TenutoError
     ├── Conflict              something else was written first; nothing of this call was applied
-    │   ├── StateConflict     a state value is not at the version that was expected
+    │   ├── StateConflict     a state value or a thread is not as it was expected to be
     │   ├── StaleLease        the lease has passed to another holder; this one may no longer write
     │   └── LeaseHeld         somebody else holds the lease
     ├── NotFound              there is no such thing
@@ -67,7 +67,7 @@ class Conflict(TenutoError):
 
 
 class StateConflict(Conflict):
-    """A state value is not at the version that was expected."""
+    """A state value is not at the version, or a thread not at the message, that was expected."""
 
 
 class StaleLease(Conflict):

@@ -11,12 +11,14 @@ import anyio
 import pytest
 
 import tenuto
-from tenuto import AsyncTenuto, LeaseHeld, StaleLease, StateConflict, Tenuto, aio
+from tenuto import AsyncTenuto, LeaseHeld, StaleLease, StateConflict, Tenuto, TooLarge, aio
 from tenuto._offload import awaitable
 from tenuto.backends.volatile import VolatileBackend
+from tenuto.capabilities.checkpoints import Checkpoints, Saver
 from tenuto.capabilities.leases import Lease
 from tenuto.capabilities.state import ScopeView, State, Transaction
 from tenuto.capabilities.store import Store
+from tenuto.capabilities.threads import Thread, Threads
 from tenuto.kernel.contract import Backend
 from tenuto.testing import Faults, HeldClock
 
@@ -26,6 +28,10 @@ PAIRS = [
     (ScopeView, aio.AsyncScopeView),
     (Transaction, aio.AsyncTransaction),
     (Lease, aio.AsyncLease),
+    (Checkpoints, aio.AsyncCheckpoints),
+    (Saver, aio.AsyncSaver),
+    (Thread, aio.AsyncThread),
+    (Threads, aio.AsyncThreads),
     (Store, aio.AsyncStore),
     (Backend, aio.AsyncKernel),
 ]
@@ -125,6 +131,46 @@ def test_everything_works_awaited(url: str) -> None:
             assert (await agent.store.check()).ok
             assert (await agent.store.stats())["backend"]
             assert repr(agent) == "<AsyncTenuto 'researcher' of tenant 'default'>"
+
+    asyncio.run(main())
+
+
+def test_threads_work_awaited(url: str) -> None:
+    async def main() -> None:
+        async with AsyncTenuto("researcher", url) as agent:
+            t = agent.thread("t", user="u", ttl="1h")
+            assert (t.id, t.user, repr(t)) == ("t", "u", "<thread 't'>")
+            said = [{"role": "user", "content": n} for n in range(5)]
+            assert await t.append(*said, key="k") == 5
+            assert await t.append(*said, key="k", expect=0) == 5
+            assert await t.messages() == said
+            assert await t.messages(last=1) == said[4:]
+            assert await t.count() == 5
+            assert await t.decide("x", why="y") == 1
+            assert [d.text for d in await t.decisions()] == ["x"]
+            assert await t.tool_call("n", {"a": 1}, 2) == 1
+            assert [c.result for c in await t.tool_calls(after=0)] == [2]
+            assert await t.repair() == []
+            assert await t.compact(lambda messages: {"sum": len(messages)}, keep_last=2) == 3
+            with pytest.raises(TypeError, match="coroutine"):
+
+                async def wrong(messages: Any) -> str:
+                    return "x"
+
+                await t.compact(wrong, keep_last=1)
+            assert await t.messages() == [{"sum": 3}, *said[3:]]
+            fork = await t.fork("f", at=4)
+            assert isinstance(fork, aio.AsyncThread)
+            assert await fork.messages(original=True) == said[:4]
+            assert [e.kind async for e in t.watch(after=4, timeout=0.02)] == ["summary", "forked"]
+            assert [e.number for e in await t.timeline()] == [1, 2, 3, 4, 5, 6]
+            t.scratch["a"] = 1
+            assert agent.thread("t").scratch == {"a": 1}
+            assert [i.id for i in await agent.threads.list("u")] == ["f", "t"]
+            numbers = await asyncio.gather(*(t.append({"n": n}) for n in range(20)))
+            assert sorted(numbers) == list(range(6, 26))
+            assert await t.delete()
+            assert await agent.for_tenant("acme").threads.list() == []
 
     asyncio.run(main())
 
@@ -270,5 +316,30 @@ def test_a_stale_lease_is_refused_awaited() -> None:
         await two.lease("x").acquire()
         with pytest.raises(StaleLease):
             await one.state.set("s", "k", 1, fence=old)
+
+    asyncio.run(main())
+
+
+def test_checkpoints_awaited_and_a_state_is_saved_as_it_was_when_asked() -> None:
+    async def main() -> None:
+        async with AsyncTenuto("a", "volatile:") as agent:
+            state = {"list": list(range(50_000)), "step": 1}
+            saving = asyncio.ensure_future(agent.checkpoint.create("s", state, thread="t"))
+            await asyncio.sleep(0)
+            state["step"] = 2
+            state["list"].clear()
+            assert (await saving).id == "t@1"
+            assert (await agent.checkpoint.restore(thread="t")) == {"list": list(range(50_000)), "step": 1}
+            saver = agent.checkpoint.every(2, thread="u")
+            assert [(await saver.tick({"n": n})) is not None for n in range(4)] == [False, True, False, True]
+            assert await saver.ticks() == 4
+            assert len(await agent.checkpoint.diff("t@1", "u@1")) > 0
+            assert (await agent.checkpoint.fork("u@1", thread="v")).origin == "u@1"
+            assert await agent.checkpoint.prune("u", keep_last=1) == 1
+            assert await agent.checkpoint.delete(thread="u") == 1
+            assert {made.id for made in await agent.checkpoint.list()} == {"t@1", "v@1"}
+            agent.checkpoint.limit = 10
+            with pytest.raises(TooLarge):
+                await agent.checkpoint.create("s", state)
 
     asyncio.run(main())

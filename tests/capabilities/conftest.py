@@ -2,13 +2,15 @@
 
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tenuto import Tenuto
 from tenuto.backends import connect
+from tenuto.kernel import codec, keys
 from tenuto.kernel.contract import Backend
 from tenuto.testing import HeldClock
 
@@ -54,7 +56,11 @@ def _with(url: str, option: str) -> str:
     return f"{url}{'&' if '?' in url else '?'}{option}"
 
 
-@pytest.fixture(params=["volatile", "sqlite", "postgres", "valkey", "cluster"])
+ON_SERVERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("postgres", "valkey", "cluster")]
+"""`make check` leaves these out; the contract suite runs on them there too."""
+
+
+@pytest.fixture(params=["volatile", "sqlite", *ON_SERVERS])
 def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: HeldClock) -> Iterator[Backend]:
     """A store of each kind, empty, whose time is the test's."""
     if request.param == "volatile":
@@ -68,3 +74,25 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: HeldClock) ->
     store = connect(url, clock=clock)
     yield store
     store.close()
+
+
+@pytest.fixture
+def check_references() -> Callable[[Tenuto], None]:
+    """Prove that the heads of blobs count exactly what refers to them."""
+    return _check_references
+
+
+def _check_references(agent: Tenuto) -> None:
+    """Each blob's head counts exactly the checkpoints whose payload refers to it, and each that is referred to is there."""
+    counted: dict[bytes, int] = {}
+    for line in agent.checkpoint._lines(None, None):
+        for placed in line.all():
+            for digest in placed.item.references:
+                counted[digest] = counted.get(digest, 0) + 1
+    found = {}
+    for record in agent.kernel.scan(keys.pack("blobs", "head"), limit=1_000):
+        _, _, references, whole = codec.decode(record.value)
+        if references:
+            assert whole
+            found[keys.unpack(record.key)[-1]] = references
+    assert found == counted

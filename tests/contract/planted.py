@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tenuto.backends.volatile import VolatileBackend
 from tenuto.errors import Conflict
-from tenuto.kernel.contract import Backend, Commit, Delete, Record
+from tenuto.kernel.contract import Backend, Commit, Delete, Forget, Record
 from tenuto.testing import HeldClock
 from tenuto.testing.contract import BackendContract
 
@@ -74,6 +74,26 @@ class RestartingVersion(VolatileBackend):
             self._order.remove(write.key)
             self._dead.pop(write.key, None)
         return version
+
+
+class ForgetsNothing(VolatileBackend):
+    """Says that it has forgotten, and keeps what entries say."""
+
+    def _apply(self, writes, now):
+        kept = {name: list(stream) for name, stream in self._streams.items()}
+        versions = super()._apply(writes, now)
+        for name, stream in kept.items():
+            self._streams[name][: len(stream)] = stream
+        return versions
+
+
+class ForgetsTooMuch(VolatileBackend):
+    """Forgets also what the same commit adds."""
+
+    def _apply(self, writes, now):
+        versions = super()._apply(writes, now)
+        super()._apply([write for write in writes if type(write) is Forget], now)
+        return versions
 
 
 class NoFloor(VolatileBackend):
@@ -149,6 +169,8 @@ BUGS = {
         StaleRead,
         WrongOrder,
         RestartingVersion,
+        ForgetsNothing,
+        ForgetsTooMuch,
         NoFloor,
         RequestTwice,
         UncheckedEnd,

@@ -16,7 +16,7 @@ STEPS = [
 ]
 DONE = STEPS.index("inside COMMIT")
 OPENING = ["before prepare", "after prepare", "before start_over", "after start_over"]
-UPKEEP = ["before _checkpoint", "after _checkpoint", "before sweep", "after sweep"]
+UPKEEP = ["before checkpoint", "after checkpoint", "before sweep", "after sweep"]
 
 
 @pytest.fixture(scope="module")

@@ -93,7 +93,7 @@ def install_failpoints():
     for name in ("run", "committing", "store", "start_over"):
         around(LockFile, name)
     around(sqlite, "prepare")
-    around(sqlite, "_checkpoint")
+    around(sqlite, "checkpoint")
     store, connect, on_wal = LockFile.store, SqliteBackend._connect, SqliteBackend._on_wal
 
     def half_stored(lock, mark):

@@ -47,7 +47,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 def test_every_capability_has_its_guide() -> None:
-    for name in ("state", "leases"):
+    for name in ("state", "leases", "threads", "checkpoints"):
         assert (ROOT / "docs" / "guides" / f"{name}.md").exists()
 
 
@@ -71,3 +71,18 @@ def test_no_error_advises_anything_destructive() -> None:
                 for part in ast.walk(node) if raised else ():
                     if isinstance(part, ast.Constant) and isinstance(part.value, str):
                         assert not ADVICE.search(part.value), f"{path.name}: {part.value}"
+
+
+def test_the_tool_calls_of_a_killed_agent_are_not_made_again(tmp_path: Path) -> None:
+    example = [sys.executable, str(ROOT / "examples" / "tool_calls.py"), "--url", str(tmp_path / "store.db")]
+    first = subprocess.run([*example, "--die-after", "47"], capture_output=True, text=True, check=False)
+    assert first.returncode == 137, first.stderr
+    second = subprocess.run(example, capture_output=True, text=True, check=False)
+    assert second.returncode == 0, second.stderr
+    lines = second.stdout.splitlines()
+    assert lines[0] == "restored call 40"
+    assert lines[1:8] == [f"call {number} taken from the log" for number in range(41, 48)]
+    assert lines[8] == "tool called for page 48"
+    called = re.findall(r"tool called for page (\d+)", first.stdout + second.stdout)
+    assert called == [str(page) for page in range(1, 61)], "each page was paid for once"
+    assert lines[-1] == f"done: 60 calls, {sum(page * page for page in range(1, 61))} apples"

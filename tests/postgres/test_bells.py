@@ -23,6 +23,8 @@ from tenuto.kernel.bell import Bell
 from tenuto.kernel.contract import Append
 from tenuto.kernel.transact import new_request
 
+pytestmark = pytest.mark.slow
+
 LOG = keys.pack("t", "s", "log")
 
 

@@ -94,7 +94,8 @@ def test_two_versions_of_the_library_share_a_database_until_the_newer_forbids_it
         number + 1,
         "contract",
         "CREATE TABLE {schema}.more (a int);\nDROP FUNCTION {schema}.sweep_v1;\n"
-        "ALTER FUNCTION {schema}.commit_v1 RENAME TO commit_v2;\n",
+        "ALTER FUNCTION {schema}.commit_v1 RENAME TO commit_v2;\n"
+        "ALTER FUNCTION {schema}.commit_one_v1 RENAME TO commit_one_v2;\n",
         number + 1,
         number + 1,
     )

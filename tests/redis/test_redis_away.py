@@ -20,6 +20,8 @@ from tenuto.kernel.contract import REQUEST_LIFE, Append, Check, Delete, Put
 from tenuto.kernel.transact import new_request
 from tenuto.testing import HeldClock
 
+pytestmark = pytest.mark.slow
+
 A, B, LOG = (keys.pack("t", "s", name) for name in ("a", "b", "log"))
 
 

@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
-from tenuto import AsyncTenuto, Tenuto, register
-from tenuto.aio import AsyncLease, AsyncScopeView
+from tenuto import AsyncTenuto, Checkpoint, Retention, Tenuto, register
+from tenuto.aio import AsyncLease, AsyncScopeView, AsyncThread
 from tenuto.capabilities.journal import Change
 from tenuto.capabilities.leases import Lease
+from tenuto.capabilities.messages import Repair
 from tenuto.capabilities.state import Entry, ScopeView, Transaction
 from tenuto.capabilities.store import Report
+from tenuto.capabilities.threads import Thread, ThreadInfo
+from tenuto.capabilities.timeline import Decision, Event, ToolCall
 from tenuto.hooks.events import Call
 from tenuto.hooks.logs import LogCalls
 from tenuto.testing import HeldClock
@@ -53,14 +56,43 @@ def blocking() -> None:
             t["a"] = 1
             del t["b"]
         assert_type(agent.user("u-1"), ScopeView)
+        thread = agent.thread("t", user="u-1", ttl="24h")
+        assert_type(thread, Thread)
+        assert_type(thread.append({"role": "user"}, Invoice(1), key="k", expect=0), int)
+        assert_type(thread.messages(last=5, after=1, before=9, original=True), list[dict[str, Any]])
+        assert_type(thread.count(), int)
+        assert_type(thread.decide("x", why="y"), int)
+        assert_type(thread.decisions(), list[Decision])
+        assert_type(thread.tool_call("n", {"a": 1}, [2]), int)
+        assert_type(thread.tool_calls(after=40), list[ToolCall])
+        assert_type(thread.repair(), list[Repair])
+        assert_type(thread.compact(lambda messages: str(len(messages)), keep_last=5), int)
+        assert_type(thread.compact(lambda messages: messages[0]), int)
+        assert_type(thread.fork("u", at=3), Thread)
+        assert_type(thread.timeline(), list[Event])
+        assert_type(thread.scratch, dict[str, Any])
+        assert_type(thread.delete(), bool)
+        for event in thread.watch(after=0, timeout=1):
+            assert_type(event, Event)
+        assert_type(agent.threads.list(user="u-1"), list[ThreadInfo])
         with agent.lease("l", ttl=30, wait="5s") as lease:
             assert_type(lease, Lease)
             assert_type(lease.token, int)
             agent.state.set("s", "k", 1, fence=lease)
+            thread.append({"role": "user"}, fence=lease)
         with agent.leader("scheduler") as lead:
             assert_type(lead.lost, bool)
         with agent.correlation("req-17") as correlation_id:
             assert_type(correlation_id, str)
+        assert_type(agent.checkpoint.create("a", {"x": 1}, thread="t", user="u", meta=3), Checkpoint)
+        agent.checkpoint.restore("a", default=None)
+        assert_type(agent.checkpoint.restore_as(Invoice, "a", thread="t"), Invoice)
+        assert_type(agent.checkpoint.list("t", limit=3), list[Checkpoint])
+        assert_type(agent.checkpoint.diff("t@1", "t@2").as_json_patch(), list[dict[str, Any]])
+        assert_type(agent.checkpoint.fork("t@1", thread="u"), Checkpoint)
+        assert_type(agent.checkpoint.prune(keep_last=3, older_than="24h"), int)
+        assert_type(agent.checkpoint.every(10).tick({"x": 1}), Checkpoint | None)
+        Tenuto(retention=Retention(keep_last=3))
         assert_type(agent.store.stats(), Mapping[str, Any])
         assert_type(agent.store.check(), Report)
         assert_type(agent.for_tenant("acme"), Tenuto)
@@ -82,6 +114,16 @@ async def awaited() -> None:
         async with agent.state.transaction("s") as t:
             t["a"] = 1
             await t.get("a")
+        thread = agent.thread("t", user="u-1", ttl="24h")
+        assert_type(thread, AsyncThread)
+        assert_type(await thread.append({"role": "user"}, {}, key="k", expect=0), int)
+        assert_type(await thread.messages(last=5), list[dict[str, Any]])
+        assert_type(await thread.tool_calls(after=40), list[ToolCall])
+        assert_type(await thread.fork("u", at=3), AsyncThread)
+        assert_type(await thread.compact(lambda messages: str(len(messages))), int)
+        async for event in thread.watch(after=0, timeout=1):
+            assert_type(event, Event)
+        assert_type(await agent.threads.list("u-1"), list[ThreadInfo])
         async with agent.lease("l", ttl=30, wait=5) as lease:
             assert_type(lease, AsyncLease)
             await agent.state.set("s", "k", 1, fence=lease)
@@ -89,8 +131,14 @@ async def awaited() -> None:
             pass
         assert_type(await agent.store.stats(), Mapping[str, Any])
         assert_type(await agent.store.check(), Report)
+        assert_type(await agent.checkpoint.create("a", {"x": 1}, thread="t"), Checkpoint)
+        assert_type(await agent.checkpoint.list(), list[Checkpoint])
+        assert_type(await agent.checkpoint.restore_as(Invoice, "a"), Invoice)
+        assert_type(await agent.checkpoint.every(10).tick({"x": 1}), Checkpoint | None)
         await agent.kernel.read([b"key"])
 
         await agent.state.set("s")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
         await agent.state.set("s", "k", 1, until=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
         await agent.state["s"].get(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        await thread.messages("five")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        agent.thread()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

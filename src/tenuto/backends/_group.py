@@ -19,20 +19,15 @@ J = TypeVar("J", bound="Job")
 class Job:
     """One caller's work: filled in by whoever leads, with an outcome or an error."""
 
-    __slots__ = ("done", "error", "leads", "outcome", "wake")
-
-    def __init__(self) -> None:
-        self.outcome: Any = None
-        self.error: BaseException | None = None
-        self.done = False
-        self.leads = False
-        self.wake: threading.Lock | None = None
+    outcome: Any = None
+    error: BaseException | None = None
+    done = False
+    leads = False
+    wake: threading.Lock | None = None
 
 
 class _Claim(Job):
     """Somebody who wants the leader's place, not a commit."""
-
-    __slots__ = ()
 
 
 class GroupCommit(Generic[J]):
@@ -47,9 +42,21 @@ class GroupCommit(Generic[J]):
 
     def submit(self, job: J) -> Any:
         """Run a job, in a batch with others if they are there; return its outcome or raise its error."""
-        self._enter(job)
-        if job.leads:
-            self._lead()
+        alone = False
+        try:
+            with self._mutex:
+                alone = not self._busy  # nobody is writing, so nobody is queueing either
+                self._busy = True
+            if alone:
+                self._run([job])
+        finally:
+            if alone:
+                with self._mutex:
+                    self._hand_over()
+        if not alone:
+            self._enter(job)
+            if job.leads:
+                self._lead()
         if job.error is not None:
             raise job.error
         return job.outcome

@@ -1,8 +1,8 @@
 """Bells of a Postgres store: LISTEN and NOTIFY, so that those who watch streams need not ask all the time.
 
 On the listener's connection each watched stream is marked by a shared advisory lock, which ends with the
-connection, whatever ends that. Where `commit_v1` cannot take the stream's lock for itself somebody watches, and it
-returns the lock's number (two streams may share one: then a bell rings without reason). The client that committed then sends NOTIFY from a thread, in a transaction of its own that
+connection, whatever ends that. Where a commit cannot take the stream's lock for itself somebody watches, and it
+returns the lock's number. The client that committed then sends NOTIFY from a thread, in a transaction of its own that
 is not synced: a notifying transaction keeps all others of its kind waiting until it has committed, and commits must
 not be kept.
 
@@ -22,23 +22,27 @@ import threading
 import time
 from collections.abc import Sequence
 from typing import Any, Final
-from zlib import crc32
 
 import psycopg
 from psycopg import sql
 
 from tenuto.backends._listener import LINGER
 from tenuto.backends._postgres_pool import Line, Pool, cut
-from tenuto.backends._postgres_schema import MARKS, mark_of
 from tenuto.errors import Closed, TenutoError
 
 _ANSWER: Final = 5.0
-_MARK: Final = b"SELECT pg_try_advisory_lock_shared(%s::int4, %s::int4)"
-_UNMARK: Final = b"SELECT pg_advisory_unlock_shared(%s::int4, %s::int4)"
+_NUMBER: Final = b"SELECT hashtextextended(%s, 4)"
+_MARK: Final = b"SELECT pg_try_advisory_lock_shared(%s::int8)"
+_UNMARK: Final = b"SELECT pg_advisory_unlock_shared(%s::int8)"
 _NOTIFY: Final = (
-    b"SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, n::text) FROM unnest(%s::int4[]) AS n"
+    b"SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, n::text) FROM unnest(%s::int8[]) AS n"
 )
 _log = logging.getLogger("tenuto.postgres")
+
+
+def name_of(schema: str, tenant: bytes, key: bytes) -> bytes:
+    """Return a stream as the commit functions name it where they hash it to the number of its lock."""
+    return schema.encode() + tenant + key.hex().encode()
 
 
 def _channel(schema: str) -> str:
@@ -50,8 +54,8 @@ class PostgresEar:
 
     def __init__(self, line: Line, schema: str) -> None:
         self._line = line
-        self._schema = crc32(schema.encode())
-        self._names: dict[str, set[bytes]] = {}
+        self._names: dict[str, bytes] = {}
+        self._numbers: dict[bytes, int] = {}
         self._told: list[str] = []
         line.add_notify_handler(lambda note: self._told.append(note.payload))
         listen = "LISTEN {}; SET application_name = 'tenuto listening'"
@@ -63,17 +67,17 @@ class PostgresEar:
 
     def mark(self, name: bytes) -> bool:
         """Take the stream's lock, unless a commit to it is under way."""
-        number = mark_of(self._schema, name)
-        marked = bool(_asked(self._line, _MARK, MARKS, number))
+        number = _asked(self._line, _NUMBER, name.decode())
+        marked = bool(_asked(self._line, _MARK, number))
         if marked:
-            self._names.setdefault(str(number), set()).add(name)
+            self._names[str(number)], self._numbers[name] = name, number
         return marked
 
     def unmark(self, name: bytes) -> None:
         """Let go of the stream's lock."""
-        number = mark_of(self._schema, name)
-        self._names[str(number)].discard(name)
-        _asked(self._line, _UNMARK, MARKS, number)
+        number = self._numbers.pop(name)
+        self._names.pop(str(number), None)
+        _asked(self._line, _UNMARK, number)
 
     def heard(self) -> list[bytes]:
         """Return the streams that were notified of."""
@@ -81,7 +85,7 @@ class PostgresEar:
         while note := self._line.pgconn.notifies():
             self._told.append(note.extra.decode())
         told, self._told[:] = list(self._told), []
-        return [name for number in told for name in self._names.get(number, ())]
+        return [self._names[number] for number in told if number in self._names]
 
     def ask(self) -> None:
         """Ask for something small."""

@@ -45,7 +45,7 @@ def _check_records(ask: Ask, schema: str) -> list[Finding]:
 def _check_entries(ask: Ask, schema: str) -> list[Finding]:
     findings: list[Finding] = []
     sql = (
-        "SELECT tenant, stream, number, value, written, digest, previous, versions "  # noqa: S608
+        "SELECT tenant, stream, number, value, written, digest, previous, versions, forgotten "  # noqa: S608
         f"FROM {schema}.entries WHERE (tenant, stream, number) > (%s, %s, %s::int8) "
         "ORDER BY tenant, stream, number LIMIT %s::int4"
     )

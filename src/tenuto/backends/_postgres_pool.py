@@ -19,22 +19,29 @@ import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Final, Self, TypeVar
 
 import psycopg
+from psycopg import pq
 from psycopg.abc import PQGen, PQGenConn
+from psycopg.adapt import Transformer
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.errors import error_from_result
+from psycopg.generators import execute
 
 from tenuto.backends._postgres_errors import STARTING, DeadlineExceeded
+from tenuto.backends._postgres_wire import BINARY, Parameter, Statement
 from tenuto.errors import Closed, StorageUnavailable
 from tenuto.kernel.transact import backoff
 
 T = TypeVar("T")
 _PREPARE_AFTER: Final = 2
+_IDLE: Final = pq.TransactionStatus.IDLE
+_ANSWERS: Final = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 _ALONE: Final = 10.0
 _OF_SEVERAL: Final = 5.0
 """For how many seconds one host, and one of several, is waited for: a machine that is gone does not even refuse."""
-_IDLE: Final = psycopg.pq.TransactionStatus.IDLE
 _inherited: list[Any] = []
 _attempt = threading.local()
 
@@ -43,9 +50,41 @@ class Line(psycopg.Connection[tuple[Any, ...]]):
     """A connection whose every wait ends by `deadline`, in monotonic time."""
 
     deadline: float | None = None
-    kept: psycopg.Cursor[tuple[Any, ...]] | None = None
-    """A cursor for the next statement, since making one costs a tenth of a read."""
+    prepares: bool = True
     goodbye: select.poll | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._uses: dict[bytes, int] = {}
+        self._transformer = Transformer(self)
+
+    def ask(self, statement: Statement, parameters: Sequence[Parameter]) -> list[tuple[Any, ...]]:
+        """Run a statement, prepared from its second use on, and return its rows: one round trip."""
+        server = self.pgconn
+        if self.prepares and self._known(statement):
+            server.send_query_prepared(statement.name, parameters, statement.formats, BINARY)
+        else:
+            server.send_query_params(statement.sql, parameters, statement.types, statement.formats, BINARY)
+        result = self._answer()
+        self._transformer.set_pgresult(result)
+        rows = self._transformer.load_rows(0, result.ntuples, tuple)
+        self._transformer.set_pgresult(None)  # it would hold on to the bytes until the next call
+        return rows
+
+    def _known(self, statement: Statement) -> bool:
+        uses = self._uses.get(statement.name, 0) + 1
+        if uses <= _PREPARE_AFTER:
+            if uses == _PREPARE_AFTER:
+                self.pgconn.send_prepare(statement.name, statement.sql, statement.types)
+                self._answer()
+            self._uses[statement.name] = uses
+        return uses >= _PREPARE_AFTER
+
+    def _answer(self) -> pq.abc.PGresult:
+        result: pq.abc.PGresult = self.wait(execute(self.pgconn))[-1]
+        if result.status not in _ANSWERS:
+            raise error_from_result(result, "utf-8")
+        return result
 
     @classmethod
     def _connect_gen(cls, conninfo: str = "") -> PQGenConn[Self]:
@@ -136,8 +175,7 @@ class Pool:
             except IndexError:
                 return self.connect(deadline)
             if not line.closed and line.silent():
-                if not self.prepare:
-                    line.prepare_threshold = None
+                line.prepares = self.prepare
                 return line
             cut(line)  # the server has said goodbye meanwhile
         raise Closed("This store was closed; open a new client.")
@@ -152,7 +190,7 @@ class Pool:
                 line = Line.connect(
                     self._conninfo,
                     autocommit=True,
-                    prepare_threshold=_PREPARE_AFTER if self.prepare else None,
+                    prepare_threshold=None,  # what is prepared is prepared by `ask`
                 )
             except psycopg.OperationalError as error:
                 # A server that is starting up is waited for; one that refuses is not there.
@@ -163,6 +201,7 @@ class Pool:
                 time.sleep(pause)
             else:
                 self.opened += 1
+                line.prepares = self.prepare
                 return line
 
     def drop_idle(self) -> None:

@@ -15,9 +15,10 @@ from typing import Any, Final
 
 from tenuto.errors import Damaged
 from tenuto.kernel import keys
-from tenuto.kernel.contract import Entry, Record
+from tenuto.kernel.contract import Append, Entry, Put, Record, Write
+from tenuto.kernel.contract import content_of as contents
 
-NO_TENANT: Final = ""
+NO_TENANT: Final = b""
 END: Final = b"\xff" * 1_025
 """Above every key, since a key takes up to 1,024 bytes."""
 _ESCAPED: Final = "\x01"
@@ -28,6 +29,11 @@ _sha256 = hashlib.sha256
 def digest_of(key: bytes, value: bytes) -> bytes:
     """Return the digest of a value at its key."""
     return _sha256(key + value).digest()[:16]
+
+
+def content_of(write: Write) -> bytes:
+    """Return what stands for a write's content: a digest of its value at its key, if it has one."""
+    return digest_of(write[0], write[1]) if isinstance(write, Put | Append) else contents(write)
 
 
 def chained(previous: bytes, own: bytes, number: int, written: float, versions: Sequence[int]) -> bytes:
@@ -50,6 +56,13 @@ def tenant_text(prefix: bytes) -> str | None:
     return _ESCAPED + raw.hex() if "\x00" in text or text.startswith(_ESCAPED) else text
 
 
+@lru_cache(maxsize=4_096)
+def tenant_column(prefix: bytes) -> bytes | None:
+    """Return what `tenant_text` does, as it is sent."""
+    text = tenant_text(prefix)
+    return None if text is None else text.encode()
+
+
 def tenant_prefix(text: str) -> bytes:
     """Return a tenant's column as it begins a key; the inverse of `tenant_text`."""
     raw = bytes.fromhex(text[1:]) if text.startswith(_ESCAPED) else text.encode()
@@ -65,11 +78,17 @@ def believed(key: bytes, row: Sequence[Any]) -> Record:
 
 
 def believed_entry(stream: bytes, row: Sequence[Any]) -> Entry:
-    """Return a stored row (number, value, written, digest, previous, versions) as an entry, or raise `Damaged`."""
-    number, value, written, own, previous, versions = row
-    if chained(previous, digest_of(stream, value), number, written, versions) != own:
+    """Return a stored row (number, value, …, versions, forgotten) as an entry, or raise `Damaged`."""
+    number, value, written, own, previous, versions, forgotten = row
+    if forgotten is None:
+        of_value = digest_of(stream, value)
+    else:  # the digest of the value that was taken away, and a seal over it
+        of_value = forgotten[:16]
+        if value or _sha256(b"forgotten" + of_value + own).digest()[:8] != forgotten[16:]:
+            raise damaged(stream)
+    if chained(previous, of_value, number, written, versions) != own:
         raise damaged(stream)
-    return Entry(number, value, written, own, previous, tuple(versions))
+    return Entry(number, value, written, own, previous, tuple(versions), forgotten is not None)
 
 
 def in_a_row(stream: bytes, found: list[Entry], first: int | None, *, reverse: bool) -> list[Entry]:

@@ -91,14 +91,13 @@ def entry(field: bytes, number: int, raw: bytes | None, tenant: bytes) -> Entry:
         end = _ENTRY.size + size
         value = raw[end + 80 :]
         own = raw[end + 48 : end + 80]
-        if (
-            told == number
-            and raw[end + 32 : end + 48] == digest(value)
-            and _sha1(raw[: end + 48] + field).hexdigest()[:32].encode() == own
-        ):
+        whole = raw[end + 32 : end + 48] == digest(value)
+        # What stands in the place of a value that was taken away is a seal over all that is left.
+        gone = not whole and value == _sha1(b"forgotten" + raw[: end + 80] + field).hexdigest()[:32].encode()
+        if told == number and (whole or gone) and _sha1(raw[: end + 48] + field).hexdigest()[:32].encode() == own:
             previous = b"" if number == 1 else bytes.fromhex(raw[end : end + 32].decode())
             versions = versions_in(raw[_ENTRY.size : end])
-            return Entry(number, value, written, bytes.fromhex(own.decode()), previous, versions)
+            return Entry(number, b"" if gone else value, written, bytes.fromhex(own.decode()), previous, versions, gone)
     except (ValueError, struct.error):
         pass
     raise damaged(tenant + field)

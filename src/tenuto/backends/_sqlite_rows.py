@@ -24,7 +24,7 @@ RECORD, TOMBSTONE, STREAM, FLOOR = 0, 1, 2, 3
 _RECORD_META: Final = struct.Struct(">qB?ddH")
 _ENTRY_META: Final = struct.Struct(">qdH")
 _RECORD: Final = "key, kind, version, written, expires, sum, value"
-_ENTRY: Final = "id, written, versions, previous, sum, value"
+_ENTRY: Final = "id, written, versions, previous, sum, value, digest"
 _ONE: Final = f"SELECT {_RECORD} FROM records WHERE key = ?"  # noqa: S608 - constants only, here and below
 _HEAD: Final = "SELECT id, key, kind, version, written, expires, digest, sum FROM records WHERE key = ?"
 _BELOW: Final = f"SELECT {_RECORD} FROM records WHERE key < ? ORDER BY key DESC LIMIT 1"  # noqa: S608
@@ -74,6 +74,11 @@ def seal_record(key: bytes, kind: int, version: int, written: float, expires: fl
 def seal_entry(row_id: int, written: float, versions: bytes, previous: bytes, digest: bytes) -> bytes:
     """Return the sum of a row of `entries`, which the next entry carries as `previous`."""
     return _sha256(_ENTRY_META.pack(row_id, written, len(versions)) + versions + previous + digest).digest()[:16]
+
+
+def forgotten(digest: bytes, total: bytes) -> bytes:
+    """Return what stands in the digest's place when an entry's value was taken away: a flipped bit cannot do that."""
+    return digest + _sha256(b"forgotten" + digest + total).digest()[:8]
 
 
 def floor_key(scope: bytes) -> bytes:
@@ -210,14 +215,35 @@ def find_entries(
 
 def believed_entry(row: Sequence[Any], stream: bytes) -> Entry:
     """Return a stored row as an entry, or raise `Damaged`."""
-    row_id, written, versions, previous, own, value = row
+    row_id, written, versions, previous, own, value, digest = row
     try:
-        if seal_entry(row_id, written, versions, previous, digest_of(value)) == own:
-            number = row_id & (1 << _SHIFT) - 1
-            return Entry(number, value, written, own, previous, tuple(ormsgpack.unpackb(versions)))
+        if value is None and digest == forgotten(digest[:16], own):
+            if seal_entry(row_id, written, versions, previous, digest[:16]) == own:
+                return _entry(row_id, b"", written, own, previous, versions, gone=True)
+        elif seal_entry(row_id, written, versions, previous, digest_of(value)) == own:
+            return _entry(row_id, value, written, own, previous, versions)
     except (TypeError, ValueError, struct.error):
         pass
     raise _damaged(stream)
+
+
+def _entry(
+    row_id: int, value: bytes, written: float, own: bytes, previous: bytes, versions: bytes, *, gone: bool = False
+) -> Entry:
+    number = row_id & (1 << _SHIFT) - 1
+    return Entry(number, value, written, own, previous, tuple(ormsgpack.unpackb(versions)), gone)
+
+
+def forgettable(connection: apsw.Connection, stream: bytes, stream_id: int, first: int, last: int) -> list[Any]:
+    """Return the rows of a stream's entries from `first` to `last` that still have their values, all of them believed."""
+    low, high = entry_id(stream_id, first), entry_id(stream_id, last)
+    found: list[Any] = connection.execute(
+        f"SELECT {_ENTRY} FROM entries WHERE id BETWEEN ? AND ? AND value IS NOT NULL",  # noqa: S608
+        (low, high),
+    ).fetchall()
+    for row in found:
+        believed_entry(row, stream)
+    return found
 
 
 def last_entry(connection: apsw.Connection, stream: bytes, stream_id: int) -> End:
@@ -226,7 +252,7 @@ def last_entry(connection: apsw.Connection, stream: bytes, stream_id: int) -> En
     if found:
         row_id, written, versions, previous, digest, own = found[0]
         try:
-            if seal_entry(row_id, written, versions, previous, digest) == own:
+            if seal_entry(row_id, written, versions, previous, digest[:16]) == own:
                 return End(stream_id, row_id & (1 << _SHIFT) - 1, written, own)
         except (TypeError, struct.error):
             pass

@@ -30,8 +30,10 @@ from tenuto.kernel.contract import (
     Check,
     Commit,
     Delete,
+    Forget,
     Put,
     Write,
+    content_of,
     fingerprint,
 )
 from tenuto.kernel.transact import is_first_use, request_time
@@ -53,26 +55,21 @@ _SET_RECORD: Final = (
 class CommitJob(Job):
     """One call of `commit`."""
 
-    __slots__ = ("checks", "content", "digests", "request", "writes")
-
     def __init__(self, checks: Sequence[AnyCheck], writes: Sequence[Write], request: bytes | None) -> None:
-        super().__init__()
         self.checks = checks
         self.writes = writes
         self.request = request
-        self.digests = [b"" if type(write) is Delete else rows.digest_of(write[1]) for write in writes]
+        self.digests = [content_of(write) for write in writes]
         self.content = fingerprint(checks, writes, self.digests) if request is not None else b""
 
 
 class WorkJob(Job):
     """Upkeep that needs the write lock; it shares a transaction with whoever commits."""
 
-    __slots__ = ("request", "work")
+    request: bytes | None = None
 
     def __init__(self, work: Callable[[Writer], bool]) -> None:
-        super().__init__()
         self.work = work
-        self.request: bytes | None = None
 
 
 class Counter(NamedTuple):
@@ -92,6 +89,7 @@ class Writer:
         self._counter = Counter(-1, b"")
         self._heads: dict[bytes, Head] = {}
         self._ends: dict[bytes, End] = {}
+        self._streams: dict[bytes, int] = {}  # a stream keeps its id for ever, whoever writes to it
         self._requests: dict[bytes, tuple[bytes, bytes]] = {}
         self._sums: list[bytes] = []
 
@@ -165,12 +163,17 @@ class Writer:
         known = self._ends.get(stream)
         if known is not None:
             return known
-        row = rows.head(self.connection, stream)
-        if row is None:
-            return None
-        if row.kind != STREAM:
-            raise InvalidInput(NOT_BOTH)
-        return rows.last_entry(self.connection, stream, row.version)
+        number = self._streams.get(stream)
+        if number is None:
+            row = rows.head(self.connection, stream)
+            if row is None:
+                return None
+            if row.kind != STREAM:
+                raise InvalidInput(NOT_BOTH)
+            if len(self._streams) >= _REMEMBERED:
+                self._streams.clear()
+            self._streams[stream] = number = row.version
+        return rows.last_entry(self.connection, stream, number)
 
     def _require(self, checks: Sequence[AnyCheck], now: float) -> None:
         different = []
@@ -191,7 +194,9 @@ class Writer:
         plan: list[tuple[Head | End | None, int]] = []
         numbers: dict[bytes, int] = {}
         for write in job.writes:
-            if type(write) is Append:
+            if type(write) is Forget:
+                plan.append((self._end(write.stream), write.last))
+            elif type(write) is Append:
                 stream = write.stream
                 end = self._end(stream)
                 if stream not in numbers:
@@ -222,7 +227,12 @@ class Writer:
     def _apply(self, plan: list[tuple[Head | End | None, int]], job: CommitJob, now: float) -> tuple[int, ...]:
         versions = tuple([version for _, version in plan])
         stamps = b""
+        for write, (end, _) in zip(job.writes, plan, strict=True):
+            if type(write) is Forget and type(end) is End:
+                self._forget(write, end)
         for write, (old, version), own in zip(job.writes, plan, job.digests, strict=True):
+            if type(write) is Forget:
+                continue
             if type(write) is Append:
                 stamps = stamps or ormsgpack.packb(versions)
                 self._append(write, version, stamps, own, now)
@@ -247,6 +257,13 @@ class Writer:
         self._run(_ADD_ENTRY, (row_id, written, stamps, previous, own, total, write.value))
         self._ends[write.stream] = End(stream, number, written, total)
         self._sums.append(total)
+
+    def _forget(self, write: Forget, end: End) -> None:
+        found = rows.forgettable(self.connection, write.stream, end.stream, write.first, min(write.last, end.number))
+        for row_id, _, _, _, total, _, own in found:
+            gone = rows.forgotten(own, total)
+            self._run("UPDATE entries SET value = NULL, digest = ? WHERE id = ?", (gone, row_id))
+            self._sums.append(gone)
 
     def _set(  # noqa: PLR0913 - a row has so many parts
         self,

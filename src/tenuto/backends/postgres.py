@@ -21,7 +21,6 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar
-from zlib import crc32
 
 from tenuto.errors import Closed, Conflict, InvalidInput, MissingDriver, NewerFormat, StorageUnavailable, TenutoError
 
@@ -30,34 +29,28 @@ try:
 except ImportError as missing:
     raise MissingDriver("The Postgres driver is not installed; run: pip install tenuto[postgres]") from missing
 
+from tenuto.backends import _postgres_arguments as arguments_of
 from tenuto.backends import _postgres_rows as rows
 from tenuto.backends import _postgres_schema as schema_of
+from tenuto.backends import _postgres_wire as wire
 from tenuto.backends._listener import Listener
-from tenuto.backends._postgres_bells import Ringer, listen
+from tenuto.backends._postgres_bells import Ringer, listen, name_of
 from tenuto.backends._postgres_check import check_rows, figures
+from tenuto.backends._postgres_commit import any_commit, one_commit, outcome
 from tenuto.backends._postgres_errors import AGAIN, READ_ONLY, lost, translated, unprepared
 from tenuto.backends._postgres_pool import Line, Pool
-from tenuto.backends._postgres_schema import (
-    CHECK_END,
-    CHECK_RECORD,
-    WRITE_RECORD,
-    WRITE_STREAM,
-    migration_sql,
-)
+from tenuto.backends._postgres_schema import migration_sql
 from tenuto.backends._postgres_url import conninfo, number, split
+from tenuto.backends._postgres_wire import Parameter, Statement, statement
 from tenuto.kernel import keys
 from tenuto.kernel.bell import Bell
 from tenuto.kernel.clock import Clock, Steady
 from tenuto.kernel.contract import (
     REQUEST_LIFE,
     AnyCheck,
-    Append,
-    Check,
     Commit,
-    Delete,
     Entry,
     Finding,
-    Put,
     Record,
     Write,
     fingerprint,
@@ -78,11 +71,7 @@ _SWEEP_ROWS: Final = 500
 _SWEEP_ROUNDS: Final = 20
 _TRIES: Final = 12
 _COLUMNS: Final = "value, version, written, expires, digest"
-_LIVE: Final = (
-    "NOT dead AND (expires IS NULL OR expires > "
-    "coalesce(%s::float8, extract(epoch FROM statement_timestamp())::float8))"
-)
-_ENTRY: Final = "number, value, written, digest, previous, versions"
+_ENTRY: Final = "number, value, written, digest, previous, versions, forgotten"
 _FACTS: Final = """
 SELECT pg_backend_pid(), extract(epoch FROM clock_timestamp())::float8, current_setting('server_encoding'),
     current_setting('fsync'), current_setting('server_version'), to_regclass(%s) IS NOT NULL
@@ -94,35 +83,35 @@ _log = logging.getLogger("tenuto.postgres")
 class _Statements(NamedTuple):
     """Every statement on a call's path, for one schema."""
 
-    one: str
-    many: str
-    up: str
-    down: str
-    entries_up: str
-    entries_down: str
-    commit: str
-    sweep: str
+    one: Statement
+    many: Statement
+    up: Statement
+    down: Statement
+    entries_up: Statement
+    entries_down: Statement
+    commit: Statement
+    commit_one: Statement
+    sweep: Statement
 
 
 def _statements(schema: str) -> _Statements:
     name = schema_of.schema_name(schema)
-    record = f"FROM {name}.records WHERE tenant = %s AND"
-    # Behind a pooler that hides itself, another client's statement of the same name could run in this one's
-    # place. Those that would take the same parameters differ in how many they have: then it cannot.
-    pad = " AND %s::bool IS NULL"
-    within = f"SELECT key, {_COLUMNS} {record} key >= %s AND key < %s AND {_LIVE}"
-    entry = f"SELECT {_ENTRY} FROM {name}.entries WHERE tenant = %s AND stream = %s AND number > %s::int8 AND number < %s::int8"  # noqa: S608
+    live = "NOT dead AND (expires IS NULL OR expires > coalesce($2, extract(epoch FROM statement_timestamp())::float8))"
+    record = f"FROM {name}.records WHERE tenant = $1 AND {live} AND"
+    within = f"SELECT key, {_COLUMNS} {record} key >= $3 AND key < $4 ORDER BY key"
+    entry = f"SELECT {_ENTRY} FROM {name}.entries WHERE tenant = $1 AND stream = $2 AND number > $3 AND number < $4 ORDER BY number"  # noqa: S608
+    scanned = ("text", "double", "bytea", "bytea", "integer")
+    followed = ("text", "bytea", "bigint", "bigint", "integer")
     return _Statements(
-        f"SELECT {_COLUMNS} {record} key = %s AND {_LIVE}",
-        f"SELECT key, {_COLUMNS} {record} key = ANY(%s::bytea[]) AND {_LIVE}",
-        f"{within} ORDER BY key LIMIT %s::int4",
-        f"{within}{pad} ORDER BY key DESC LIMIT %s::int4",
-        f"{entry}{pad * 2} ORDER BY number LIMIT %s::int4",
-        f"{entry}{pad * 3} ORDER BY number DESC LIMIT %s::int4",
-        f"SELECT * FROM {name}.commit_v1(%s::text, %s::float8, %s::bool, %s::text, %s::bytea[], %s::int4[], %s::int4[], "  # noqa: S608
-        "%s::int4[], %s::bool[], %s::int8[], %s::int4[], %s::int4[], %s::float8[], %s::bytea[], %s::bytea[], "
-        "%s::bytea, %s::bytea, %s::float8, %s::bool)",
-        f"SELECT {name}.sweep_v1(%s::float8, %s::bytea, %s::int4)",
+        statement(f"SELECT {_COLUMNS} {record} key = $3", "text", "double", "bytea"),
+        statement(f"SELECT key, {_COLUMNS} {record} key = ANY($3)", "text", "double", "bytea[]"),
+        statement(f"{within} LIMIT $5", *scanned),
+        statement(f"{within} DESC LIMIT $5", *scanned),
+        statement(f"{entry} LIMIT $5", *followed),
+        statement(f"{entry} DESC LIMIT $5", *followed),
+        any_commit(name),
+        one_commit(name),
+        statement(f"SELECT {name}.sweep_v1($1, $2, $3)", "double", "bytea", "integer"),
     )
 
 
@@ -147,9 +136,9 @@ class PostgresBackend:
         if self.durability not in ("full", "process"):
             raise InvalidInput(f'durability is "full" or "process", not {self.durability!r}.')
         self._sql = _statements(self.schema)
-        self._sum = crc32(self.schema.encode())
         self._conninfo, self.place = conninfo(base, self._timeout)
-        self._wait = f"{max(1, int(self._timeout * 800))}ms"
+        self._wait = b"%dms" % max(1, int(self._timeout * 800))
+        self._full = wire.TRUE if self.durability == "full" else wire.FALSE
         self._steady = Steady(clock) if clock is not None else None
         self._closed = False
         self._start_afresh()
@@ -180,9 +169,9 @@ class PostgresBackend:
             return [None] * len(keys)
         cut = len(prefix)
         if len(keys) == 1:
-            found = self._ask(self._sql.one, (tenant, keys[0][cut:], self._held()))
+            found = self._ask(self._sql.one, (tenant, self._held(), keys[0][cut:]))
             return [rows.believed(keys[0], found[0]) if found else None]
-        stored = self._ask(self._sql.many, (tenant, [key[cut:] for key in keys], self._held()))
+        stored = self._ask(self._sql.many, (tenant, self._held(), wire.many_bytes([key[cut:] for key in keys])))
         records = {(key := prefix + row[0]): rows.believed(key, row[1:]) for row in stored}
         return [records.get(key) for key in keys]
 
@@ -204,8 +193,7 @@ class PostgresBackend:
         cut = len(whole)
         end = high[cut:] if high is not None and high.startswith(whole) else rows.END
         sql = self._sql.down if reverse else self._sql.up
-        pad = (None,) if reverse else ()
-        found = self._ask(sql, (tenant, low[cut:], end, self._held(), *pad, limit))
+        found = self._ask(sql, (tenant, self._held(), low[cut:], end, wire.integer(limit)))
         return [rows.believed(whole + row[0], row[1:]) for row in found]
 
     def entries(
@@ -221,8 +209,8 @@ class PostgresBackend:
         if after is not None:
             low, high = (0, max(0, min(after, high))) if reverse else (max(0, min(after, high)), high)
         sql = self._sql.entries_down if reverse else self._sql.entries_up
-        pad = (None,) * (3 if reverse else 2)
-        stored = self._ask(sql, (tenant, stream[len(prefix) :], low, high, *pad, limit))
+        bounds = wire.bigint(low), wire.bigint(high), wire.integer(limit)
+        stored = self._ask(sql, (tenant, stream[len(prefix) :], *bounds))
         found = [rows.believed_entry(stream, row) for row in stored]
         return rows.in_a_row(stream, found, None if reverse else low + 1, reverse=reverse)
 
@@ -232,26 +220,33 @@ class PostgresBackend:
         self.open()
         touched = checks[0][0] if checks else writes[0][0] if writes else b""
         prefix, tenant = _tenant(touched)
-        arguments = (
-            _arguments(len(prefix), self._sum, checks, writes) if tenant is not None else _nothing(checks, writes)
-        )
-        content, made, first = None, None, False
+        digests = [rows.content_of(write) for write in writes]
+        sql = self._sql.commit_one
+        arguments = arguments_of.one(len(prefix), checks, writes, digests) if tenant is not None else None
+        if arguments is None:
+            sql = self._sql.commit
+            if tenant is None:
+                arguments = arguments_of.nothing(checks, writes)
+            else:
+                arguments = arguments_of.any_commit(len(prefix), checks, writes, digests)
+        asked: tuple[Parameter, ...] = (None, None, None, wire.FALSE)
         if request is not None:
-            digests = [b"" if type(write) is Delete else own for write, own in zip(writes, arguments[-2], strict=True)]
-            content, made, first = fingerprint(checks, writes, digests), request_time(request), is_first_use(request)
-        head = (tenant or rows.NO_TENANT, None, self.durability == "full", self._wait)
-        row = self._send((*head, *arguments, request, content, made, first), checks, request)
-        versions, at, repeated, watched = row
+            made, first = wire.double(request_time(request)), wire.TRUE if is_first_use(request) else wire.FALSE
+            asked = request, fingerprint(checks, writes, digests), made, first
+        done, watched = self._send(sql, tenant or rows.NO_TENANT, (*arguments, *asked), checks, request)
         if watched:
             self._ringer.tell(watched)
-        if not repeated and at >= self._sweep_due:
-            self._sweep_due = at + _SWEEP_SECONDS
+        if not done.repeated and done.at >= self._sweep_due:
+            self._sweep_due = done.at + _SWEEP_SECONDS
             threading.Thread(target=_sweep, args=(weakref.ref(self),), name="tenuto-sweep", daemon=True).start()
-        return Commit(tuple(versions), at, repeated)
+        return done
 
     def bell(self, stream: bytes) -> Bell:
         """Return a bell that is live where notifications come through, which they do not behind a pooler."""
-        return Bell() if self._closed else self._listener.bell(stream)
+        prefix, tenant = _tenant(stream)
+        if tenant is None or self._closed:
+            return Bell()
+        return self._listener.bell(name_of(self.schema, tenant, stream[len(prefix) :]))
 
     def now(self) -> float:
         """Return the server's time as this client last measured it, never less than before."""
@@ -274,15 +269,15 @@ class PostgresBackend:
 
     # -- calling the server --------------------------------------------------------------------
 
-    def _held(self) -> float | None:
-        return self._steady.now() if self._steady is not None else None
+    def _held(self) -> bytes | None:
+        return wire.double(self._steady.now()) if self._steady is not None else None
 
-    def _ask(self, sql: str, arguments: Sequence[Any]) -> list[Any]:
+    def _ask(self, sql: Statement, arguments: Sequence[Parameter]) -> list[Any]:
         """Run one statement that changes nothing; a connection that broke is replaced once."""
-        return self._call(lambda line: _fetch(line, sql, arguments))
+        return self._call(lambda line: line.ask(sql, arguments))
 
     def _ask_rarely(self, sql: str, arguments: Sequence[Any]) -> list[Any]:
-        return self._call(lambda line: _fetch(line, sql, arguments, prepare=False))
+        return self._call(lambda line: _fetch(line, sql, arguments))
 
     def _call(self, work: Callable[[Line], T]) -> T:
         for final in (False, True):
@@ -301,7 +296,7 @@ class PostgresBackend:
         try:
             return work(line)
         except psycopg.Error as error:
-            if not unprepared(error) or line.prepare_threshold is None:
+            if not unprepared(error) or not line.prepares:
                 raise
             # Nothing was executed: a pooler gave this call another server than the one that was prepared.
             self._without_prepared(line)
@@ -310,11 +305,17 @@ class PostgresBackend:
             pool.give_back(line)
 
     def _without_prepared(self, line: Line) -> None:
-        self._pool.prepare = False
-        line.prepare_threshold = None
+        self._pool.prepare = line.prepares = False
 
-    def _send(self, arguments: tuple[Any, ...], checks: Sequence[AnyCheck], request: bytes | None) -> Any:
-        """Call `commit_v1`, again when the server rolled it back because of another transaction."""
+    def _send(
+        self,
+        sql: Statement,
+        tenant: bytes,
+        arguments: tuple[Parameter, ...],
+        checks: Sequence[AnyCheck],
+        request: bytes | None,
+    ) -> tuple[Commit, list[int]]:
+        """Commit, and do so again when the server rolled it back because of another transaction."""
         pool = self._pool
         deadline = time.monotonic() + self._timeout
         pauses = backoff(_TRIES, first=0.002)
@@ -325,14 +326,14 @@ class PostgresBackend:
                 try:
                     sent = True
                     begun = time.monotonic()
-                    call = (arguments[0], self._held(), *arguments[2:])
+                    call = (tenant, self._held(), self._full, self._wait, *arguments)
                     try:
-                        row = _fetch(line, self._sql.commit, call)[0]
+                        told = line.ask(sql, call)[0][0]
                     except psycopg.Error as error:
-                        if not unprepared(error) or line.prepare_threshold is None:
+                        if not unprepared(error) or not line.prepares:
                             raise
                         self._without_prepared(line)
-                        row = _fetch(line, self._sql.commit, call)[0]
+                        told = line.ask(sql, call)[0][0]
                 finally:
                     pool.give_back(line)
             except psycopg.Error as error:
@@ -347,9 +348,10 @@ class PostgresBackend:
                     raise translated(error, self.place, sent=sent, request=request) from error
                 time.sleep(pause)
             else:
-                if self._steady is None and not row[2]:
-                    self._measured(row[1], begun, time.monotonic())
-                return row
+                done, watched = outcome(told)
+                if self._steady is None and not done.repeated:
+                    self._measured(done.at, begun, time.monotonic())
+                return done, watched
 
     def _measured(self, server: float, sent: float, received: float) -> None:
         """Keep the offset where it agrees with this answer, else move it as little as will do."""
@@ -441,7 +443,7 @@ class PostgresBackend:
         for _ in range(_SWEEP_ROUNDS):
             now = self.now()
             oldest = int(max(0, now - REQUEST_LIFE - 60) * 1000).to_bytes(6, "big")
-            if self._ask(self._sql.sweep, (self._held(), oldest, _SWEEP_ROWS))[0][0] < _SWEEP_ROWS:
+            if self._ask(self._sql.sweep, (self._held(), oldest, wire.integer(_SWEEP_ROWS)))[0][0] < _SWEEP_ROWS:
                 return
 
     def check(self) -> list[Finding]:
@@ -475,66 +477,14 @@ class PostgresBackend:
         return f"<PostgresBackend {self.place}, schema {self.schema}>"
 
 
-def _tenant(key: bytes) -> tuple[bytes, str | None]:
+def _tenant(key: bytes) -> tuple[bytes, bytes | None]:
     prefix = keys.tenant_of(key)
-    return prefix, rows.tenant_text(prefix)
+    return prefix, rows.tenant_column(prefix)
 
 
-def _fetch(line: Line, sql: str, arguments: Sequence[Any], *, prepare: bool | None = None) -> list[Any]:
-    cursor = line.kept or line.cursor(binary=True)
-    line.kept = None  # a statement that fails takes its cursor with it
-    cursor.execute(sql.encode(), arguments, prepare=prepare)
-    found = cursor.fetchall()
-    if len(found) <= 1:  # a cursor holds on to its last rows
-        line.kept = cursor
-    return found
-
-
-def _listed(numbers: Sequence[Any]) -> str:
-    # As text: the driver would choose a type by each number's size, and prepare a statement for each.
-    return "{" + ",".join(["NULL" if number is None else str(number) for number in numbers]) + "}"
-
-
-def _arguments(cut: int, schema: int, checks: Sequence[AnyCheck], writes: Sequence[Write]) -> tuple[Any, ...]:
-    """Return a commit as flat arrays: every key once, sorted, then checks and writes by the place of their key."""
-    uses: dict[bytes, int] = {}
-    scopes: dict[bytes, int] = {}
-    for check in checks:
-        uses[check[0]] = uses.get(check[0], 0) | (CHECK_RECORD if type(check) is Check else CHECK_END)
-    for write in writes:
-        key = write[0]
-        uses[key] = uses.get(key, 0) | (WRITE_STREAM if type(write) is Append else WRITE_RECORD)
-        if key not in scopes:
-            scope = len(keys.scope_of(key)) - cut
-            scopes[key] = schema_of.mark_of(schema, key) if type(write) is Append else scope
-    order = sorted(uses)
-    at = {key: n for n, key in enumerate(order, 1)}
-    return (
-        [key[cut:] for key in order],
-        _listed([uses[key] for key in order]),
-        _listed([scopes.get(key, 0) for key in order]),
-        _listed([at[check[0]] for check in checks]),
-        _listed([type(check) is not Check for check in checks]),
-        _listed([check[1] for check in checks]),
-        _listed([at[write[0]] for write in writes]),
-        _listed([_KINDS[type(write)] for write in writes]),
-        _listed([repr(float(write.ttl)) if type(write) is Put and write.ttl is not None else None for write in writes]),
-        [b"" if type(write) is Delete else rows.digest_of(write[0], write[1]) for write in writes],
-        [b"" if type(write) is Delete else write[1] for write in writes],
-    )
-
-
-_KINDS: Final[dict[type, int]] = {Put: 0, Delete: 1, Append: 2}
-
-
-def _nothing(checks: Sequence[AnyCheck], writes: Sequence[Write]) -> tuple[Any, ...]:
-    """Return an empty commit: where there is no tenant nothing is stored, so every check of 0 holds."""
-    for write in writes:
-        keys.scope_of(write[0])
-    different = [check[0] for check in checks if check[1] != 0]
-    if different:
-        raise Conflict("Something else was written first; read again and decide anew.", different)
-    return _arguments(0, 0, [], [])
+def _fetch(line: Line, sql: str, arguments: Sequence[Any]) -> list[Any]:
+    """Run a statement that is rarely used, through the driver's own cursor."""
+    return line.cursor(binary=True).execute(sql.encode(), arguments, prepare=False).fetchall()
 
 
 def _sweep(ref: weakref.ref[PostgresBackend]) -> None:

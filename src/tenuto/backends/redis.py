@@ -41,26 +41,26 @@ from tenuto.errors import (
 from tenuto.kernel import keys
 from tenuto.kernel.bell import Bell
 from tenuto.kernel.clock import Clock, Steady
-from tenuto.kernel.codec import digest
 from tenuto.kernel.contract import (
     NOT_BOTH,
     AnyCheck,
     Append,
     Check,
     Commit,
-    Delete,
     Entry,
     Finding,
+    Forget,
     Put,
     Record,
     Write,
+    content_of,
     fingerprint,
     validate,
     validate_limit,
     validate_read,
     validate_scan,
 )
-from tenuto.kernel.transact import request_time
+from tenuto.kernel.transact import is_first_use, request_time
 
 try:
     from tenuto.backends import _redis_bells as bells
@@ -119,7 +119,7 @@ class RedisBackend:
         link = self._link = Link(self.target, self._timeout, self._inspected)
         self._listener = Listener(lambda: bells.listen(link), (TenutoError, *bells.FAILURES))
         weakref.finalize(self, self._listener.close)
-        self._names: dict[bytes, list[bytes]] = {}
+        self._names: dict[bytes, tuple[bytes, ...]] = {}
         self._commits = 0
         self._left_behind = 0
 
@@ -223,11 +223,12 @@ class RedisBackend:
         if tenant is None or any(check[0] == tenant + b"clock" for check in checks):
             raise InvalidInput("A key begins with a tenant and a scope, both text; build it with keys.pack.")
         cut = len(tenant)
-        digests = [b"" if type(write) is Delete else digest(write[1]) for write in writes]
-        arguments: list[Any] = [self._time(), b"", b"", b"", self._budget(writes), b"0", len(checks)]
+        digests = [content_of(write) for write in writes]
+        arguments: list[Any] = [self._time(), b"", b"", b"", self._budget(writes), b"0", b"0", len(checks)]
         if request is not None:
             arguments[1:4] = request, repr(request_time(request)), fingerprint(checks, writes, digests)
-        if self._waits:
+            arguments[6] = b"1" if is_first_use(request) else b"0"
+        if self._link.waits:
             arguments[5] = b"1"
         for check in checks:
             arguments += (b"r" if type(check) is Check else b"s", check[0][cut:], check[1])
@@ -238,15 +239,15 @@ class RedisBackend:
                 arguments += (b"p", write.key[cut:], scope, own, ttl, write.value)
             elif type(write) is Append:
                 arguments += (b"a", write.stream[cut:], scope, own, b"", write.value)
+            elif type(write) is Forget:
+                arguments += (b"f", write.stream[cut:], scope, write.first, write.last, b"")
             else:
                 arguments += (b"d", write[0][cut:], scope, b"", b"", b"")
         reply = self._link.run(scripts.COMMIT, self._named(tenant), arguments, commit=True, request=request)
-        outcome = reply[0]
-        if outcome == b"done":
-            return Commit(rows.versions_in(reply[2]), self._heard(reply[1]))
-        if outcome == b"repeated":
-            return Commit(rows.versions_in(reply[2]), rows.time_in(reply[1]), repeated=True)
-        raise _refused(outcome, reply[1:], tenant)
+        if type(reply) is not bytes:
+            raise _refused(reply[0], reply[1:], tenant)
+        versions, repeated = rows.versions_in(reply[9:]), reply[:1] == b"r"
+        return Commit(versions, rows.time_in(reply[1:9]) if repeated else self._heard(reply[1:9]), repeated)
 
     def bell(self, stream: bytes) -> Bell:
         """Return a bell that is live on a server and behind Sentinel; on a cluster watchers poll."""
@@ -324,10 +325,6 @@ class RedisBackend:
                     self._measure(place)  # each node is connected to, and so inspected
                 self._ready = True
 
-    @property
-    def _waits(self) -> bool:
-        return any(facts.waits for facts in self._link.facts.values())
-
     def _measure(self, place: Place | None = None) -> None:
         asked = place or self._link.places()[0]
         seconds, micros = self._link.ask(asked, "TIME")
@@ -347,12 +344,12 @@ class RedisBackend:
             raise _refused(b"newer", (), tenant)
         return reply
 
-    def _named(self, tenant: bytes) -> list[bytes]:
+    def _named(self, tenant: bytes) -> tuple[bytes, ...]:
         names = self._names.get(tenant)
         if names is None:
             if len(self._names) >= _NAMES_KEPT:
                 self._names = {}
-            names = self._names[tenant] = rows.names(self._prefix, tenant)
+            names = self._names[tenant] = tuple(rows.names(self._prefix, tenant))
         return names
 
     def _time(self) -> bytes | str:
@@ -367,7 +364,7 @@ class RedisBackend:
 
     def _budget(self, writes: Sequence[Write]) -> int:
         """Return how much this commit sweeps: now and then, a little more than was left behind since."""
-        self._left_behind += sum(type(write) is not Append for write in writes)
+        self._left_behind += len(writes)
         self._commits += 1
         if self._commits % _SWEEP_EVERY:
             return 0

@@ -20,7 +20,6 @@ import logging
 import os
 import sys
 import threading
-import time
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
@@ -37,6 +36,7 @@ from tenuto.backends._sqlite_check import check_rows
 from tenuto.backends._sqlite_errors import translated
 from tenuto.backends._sqlite_readers import Readers
 from tenuto.backends._sqlite_schema import prepare
+from tenuto.backends._sqlite_upkeep import checkpoint, keep_up
 from tenuto.backends._sqlite_writes import CommitJob, Counter, WorkJob, Writer, count
 from tenuto.errors import (
     Closed,
@@ -356,9 +356,6 @@ class SqliteBackend:
             writer = self._writer
             if writer is None:
                 writer = self._writer = Writer(self._connect(writing=True), self.now)
-            if self._wal_tail:
-                self._wal_tail = False
-                _checkpoint(writer.connection)
             mark = lock.untouched()
             counter = writer.begin(batch, mark and Counter(mark.number, mark.chain))
             mark = mark or lock.load()
@@ -380,6 +377,10 @@ class SqliteBackend:
                 writer.connection.execute("COMMIT")
                 lock.store(self._mark(self._store, after))
                 writer.committed(after)
+                for job in batch:
+                    job.done = True
+                if self._wal_tail or self._wal_pages >= 8 * _CHECKPOINT_PAGES:  # upkeep has lost the race
+                    self._fold_tail(writer)
         except (apsw.Error, OSError, UnicodeDecodeError, TenutoError) as error:
             self._abandon()
             for job in batch:
@@ -396,6 +397,16 @@ class SqliteBackend:
             job.done = True
         if self._wal_pages >= _CHECKPOINT_PAGES or self._steady.now() >= self._sweep_due:
             self._ask_for_upkeep()
+
+    def _fold_tail(self, writer: Writer) -> None:
+        """Move the last of the log into the file, so that it starts over; the batch is committed already."""
+        self._wal_tail = False
+        if self._wal_pages >= _CHECKPOINT_PAGES:  # else another process has done it, and the log is short again
+            try:
+                checkpoint(writer.connection)
+            except apsw.Error as error:
+                _log.warning("the write-ahead log of %s could not be folded in and will be later: %s", self.path, error)
+            self._wal_pages = 0
 
     def _abandon(self) -> None:
         # After a failed write the connection's own view is not to be trusted: the next commit gets another.
@@ -417,17 +428,18 @@ class SqliteBackend:
             self._upkeep = threading.Event()
             weakref.finalize(self, self._upkeep.set)
             threading.Thread(
-                target=_keep_up, args=(weakref.ref(self), self._upkeep), name="tenuto-upkeep", daemon=True
+                target=keep_up, args=(weakref.ref(self), self._upkeep), name="tenuto-upkeep", daemon=True
             ).start()
         self._upkeep.set()
 
     def upkeep(self) -> None:
         """Move the write-ahead log into the file and let go of what has expired, off the commit path."""
+        self.open()  # or `Closed`
         if self._wal_pages >= _CHECKPOINT_PAGES:
             # Passive: it blocks nobody, and a steady stream of commits keeps ahead of it. The few pages that
             # were written meanwhile are left to the next leader, who has the lock: then the log starts over.
             with self._readers.one() as connection:
-                _checkpoint(connection)
+                checkpoint(connection)
             self._wal_tail = True
         if self._steady.now() >= self._sweep_due:
             self._sweep_due = self._steady.now() + _SWEEP_SECONDS
@@ -542,37 +554,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
-def _keep_up(ref: weakref.ref[SqliteBackend], wake: threading.Event) -> None:
-    while True:
-        wake.wait()
-        wake.clear()
-        backend = ref()
-        if backend is None or backend._closed:
-            return
-        try:
-            backend.upkeep()
-        except Closed:
-            return
-        except TenutoError as error:
-            _log.warning("upkeep of %s failed and will be tried again: %s", backend.path, error)
-        del backend
-
-
 def _fail(batch: list[Any], error: TenutoError) -> None:
     for job in batch:
         job.error = error
         job.done = True
-
-
-def _checkpoint(connection: apsw.Connection) -> None:
-    # Busy means that another process is at it, or that a commit was just changing the log's index.
-    for _ in range(20):
-        try:
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        except apsw.BusyError:
-            time.sleep(0.001)
-        else:
-            return
 
 
 def _make_folder(folder: Path) -> None:

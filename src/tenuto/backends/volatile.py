@@ -24,9 +24,11 @@ from tenuto.kernel.contract import (
     Delete,
     Entry,
     Finding,
+    Forget,
     Put,
     Record,
     Write,
+    content_of,
     fingerprint,
     validate,
     validate_limit,
@@ -109,8 +111,7 @@ class VolatileBackend:
         validate(checks, writes, request)
         with self._lock:
             now = self._now()
-            digests = [b"" if type(write) is Delete else codec.digest(write[1]) for write in writes]
-            content = fingerprint(checks, writes, digests)
+            content = fingerprint(checks, writes, [content_of(write) for write in writes])
             if request is not None:
                 done = self._requests.get(request)
                 if done is not None:
@@ -124,7 +125,7 @@ class VolatileBackend:
             self._require(checks, now)
             for write in writes:
                 keys.scope_of(write[0])
-                if write[0] in (self._rows if type(write) is Append else self._streams):
+                if write[0] in (self._rows if type(write) in (Append, Forget) else self._streams):
                     raise InvalidInput(NOT_BOTH)
             outcome = Commit(self._apply(writes, now), now)
             if request is not None:
@@ -205,7 +206,14 @@ class VolatileBackend:
         versions: list[int] = []
         appended: list[list[Entry]] = []
         for write in writes:
-            if type(write) is Append:
+            if type(write) is Forget:
+                stream = self._streams.get(write.stream, [])
+                for at in range(write.first - 1, min(write.last, len(stream))):
+                    stream[at] = stream[at]._replace(value=b"", forgotten=True)
+        for write in writes:
+            if type(write) is Forget:
+                versions.append(write.last)
+            elif type(write) is Append:
                 stream = self._streams.setdefault(write.stream, [])
                 number = len(stream) + 1
                 previous = stream[-1].digest if stream else b""

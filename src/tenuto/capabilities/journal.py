@@ -8,9 +8,9 @@ before, and notes the versions that the commit gave, which the writer cannot kno
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tenuto.capabilities.context import Context, stamp
 from tenuto.kernel import codec
@@ -19,6 +19,7 @@ from tenuto.kernel.contract import Append, Entry
 from tenuto.kernel.durations import moment
 
 _PAGE = 200
+T = TypeVar("T")
 _SOON, _OFTEN, _RARELY = 0.002, 0.05, 1.0
 """Seconds between two looks at a stream: at first, without a bell, and with one that is live."""
 
@@ -87,9 +88,9 @@ def last_number(context: Context, stream: bytes) -> int:
 
 
 def following(
-    context: Context, stream: bytes, after: int | None, timeout: float | None
-) -> Generator[Change | Pause, None, None]:
-    """Yield changes as they land; a pause means that there is none now.
+    context: Context, stream: bytes, after: int | None, timeout: float | None, told: Callable[[Entry], Iterable[T]]
+) -> Generator[T | Pause, None, None]:
+    """Yield what each entry tells as it lands; a pause means that there is none now.
 
     It ends when nothing has come for `timeout` seconds. The store is asked again and again, rarely while it
     has a bell that is live; a wait so short that it ends before that takes none.
@@ -103,7 +104,7 @@ def following(
                 bell.hush()
             page = context.kernel.entries(stream, after=number, limit=_PAGE)
             for entry in page:
-                yield from changes(entry)
+                yield from told(entry)
             if page:
                 number, delay, left = page[-1].number, _SOON, timeout
                 continue

@@ -275,7 +275,7 @@ class State:
         if after is not None and after < 0:
             raise InvalidInput(f"after is the number of a change, 0 or more, not {after}.")
         limit = None if timeout is None else ttl_seconds(timeout)
-        return journal.following(self._context, self._stream(scope), after, limit)
+        return journal.following(self._context, self._stream(scope), after, limit, journal.changes)
 
     # -- below the surface -----------------------------------------------------------------------
 

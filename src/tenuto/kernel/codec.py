@@ -25,7 +25,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import ormsgpack
 
-from tenuto.errors import Damaged, InvalidInput, NotStorable, UnknownType
+from tenuto.errors import Damaged, InvalidInput, NotStorable, TenutoError, UnknownType
 
 FORMAT: Final = 1
 _PREFIX: Final = bytes([FORMAT])
@@ -34,7 +34,7 @@ MAX_DEPTH: Final = 250
 MAX_WRAPPED: Final = 64
 """How deep extension types (a tuple in a tuple) may nest: each level takes Python's own stack."""
 
-_TUPLE, _SET, _FROZENSET, _DECIMAL, _UUID, _DATETIME, _DATE, _TIME, _TIMEDELTA, _PAIRS = range(1, 11)
+_TUPLE, _SET, _FROZENSET, _DECIMAL, _UUID, _DATETIME, _DATE, _TIME, _TIMEDELTA, _PAIRS, _HELD = range(1, 12)
 _REGISTERED: Final = 32
 _OPTIONS: Final = (
     ormsgpack.OPT_PASSTHROUGH_DATACLASS
@@ -55,45 +55,110 @@ def digest(*parts: bytes) -> bytes:
 
 def encode(value: Any) -> bytes:
     """Return the stored form of a value, or raise `NotStorable` naming the part that has none."""
+    return _PREFIX + pack(value)
+
+
+def pack(value: Any) -> bytes:
+    """Return a value as one piece of a stored form, without the format byte before it."""
     try:
         body = ormsgpack.packb(value, default=_LOWER[0], option=_OPTIONS)
     except (TypeError, RecursionError):
         # Rare or wrong: the walk either finds a form for what the fast path has none for
         # (dicts with keys other than text), or says where the trouble is.
-        body = _pack_walked(value)
-    else:
-        # NaN goes through the encoder unseen; its first two bytes are a cheap, sure suspicion.
-        if b"\xcb" in body and (b"\xcb\x7f" in body or b"\xcb\xff" in body):
-            body = _pack_walked(value)
-    return _PREFIX + body
+        return _pack_walked(value)
+    return _pack_walked(value) if _may_hold_nan(body) else body
 
 
-def decode(data: bytes) -> Any:
-    """Return the value of a stored form, or raise `Damaged` or `UnknownType`."""
+def _may_hold_nan(body: bytes) -> bool:
+    """Suspect NaN, which goes through the encoder unseen: 0xcb begins a float, and these two bytes end its search."""
+    at = body.find(_FLOAT)
+    for _ in range(16):  # one byte is searched for much faster than two
+        if at < 0:
+            return False
+        if body[at + 1 : at + 2] in _NAN:
+            return True
+        at = body.find(_FLOAT, at + 1)
+    return at >= 0 and (body.find(b"\xcb\x7f", at) >= 0 or body.find(b"\xcb\xff", at) >= 0)
+
+
+_FLOAT: Final = b"\xcb"
+_NAN: Final = (b"\x7f", b"\xff")
+
+
+def unpack_plain(body: bytes) -> Any:
+    """Return a piece of a stored form as plain data; everything else in it stays packed, and packs again as it was."""
+    try:
+        return ormsgpack.unpackb(body, ext_hook=ormsgpack.Ext)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _undecodable(error) from error
+
+
+def decode(data: bytes, find: Find | None = None) -> Any:
+    """Return the value of a stored form, or raise `Damaged` or `UnknownType`.
+
+    What is held apart in it is looked for by `find`; without one, the `Held` itself stands in its place.
+    """
     if not data or data[0] != FORMAT:
         seen = data[0] if data else "none"
         raise Damaged(
             f"A stored value has format {seen}, which this version of tenuto does not know. "
             "If a newer version wrote it, upgrade; else restore it from a backup."
         )
-    try:
-        return ormsgpack.unpackb(data[1:], ext_hook=_lift)
+    try:  # `unpack`, written out: this is on every read's path
+        return ormsgpack.unpackb(data[1:], ext_hook=_lift if find is None else _finder(find))
     except (ValueError, TypeError, RecursionError) as error:
         raise _undecodable(error) from error
 
 
-def _unpack(body: bytes) -> Any:
+def unpack(body: bytes, find: Find | None = None) -> Any:
+    """Return the value of a piece of a stored form, one without the format byte."""
+    hook = _lift if find is None else _finder(find)
     try:
-        return ormsgpack.unpackb(body, ext_hook=_lift)
+        return ormsgpack.unpackb(body, ext_hook=hook)
     except (ValueError, TypeError, RecursionError) as error:
         raise _undecodable(error) from error
 
 
-def _undecodable(error: Exception) -> Damaged | UnknownType:
+class Held(NamedTuple):
+    """What stands in a stored form for a large text or bytes that is held apart."""
+
+    digest: bytes
+    size: int
+    text: bool
+
+
+Find = Callable[[Held], "str | bytes"]
+"""Returns what a `Held` stands for."""
+
+
+def held(digest: bytes, size: int, *, text: bool) -> bytes:
+    """Return the piece of a stored form that stands for something held apart."""
+    return ormsgpack.packb(stand_in(Held(digest, size, text)))
+
+
+def stand_in(part: Held) -> ormsgpack.Ext:
+    """Return what to put into a value in place of something held apart."""
+    return ormsgpack.Ext(_HELD, ormsgpack.packb(list(part)))
+
+
+def _finder(find: Find) -> Callable[[int, bytes], Any]:
+    def lift(code: int, data: bytes) -> Any:
+        if code != _HELD:
+            return _lift(code, data)
+        try:
+            return find(Held(*ormsgpack.unpackb(data)))
+        except Exception as error:
+            _failed.error = error
+            raise
+
+    return lift
+
+
+def _undecodable(error: Exception) -> TenutoError:
     # The decoder keeps the hook's error to itself; the hook has left it here.
     cause = getattr(_failed, "error", None) or error
     _failed.error = None
-    if isinstance(cause, Damaged | UnknownType):
+    if isinstance(cause, TenutoError):
         return cause
     return Damaged(f"A stored value cannot be decoded ({cause}); restore it from a backup.")
 
@@ -250,32 +315,34 @@ def _zone_name(zone: Any) -> str | None:
 
 def _raise_up(code: int, data: bytes) -> Any:  # noqa: C901, PLR0911, PLR0912 - one branch a type
     if code == _TUPLE:
-        return tuple(_unpack(data))
+        return tuple(unpack(data))
     if code == _SET:
-        return set(_unpack(data))
+        return set(unpack(data))
     if code == _FROZENSET:
-        return frozenset(_unpack(data))
+        return frozenset(unpack(data))
     if code == _DECIMAL:
         return Decimal(data.decode())
     if code == _UUID:
         return UUID(bytes=bytes(data))
     if code == _DATETIME:
-        text, fold, zone = _unpack(data)
+        text, fold, zone = unpack(data)
         moment = datetime.fromisoformat(text)
         return moment.replace(fold=fold, tzinfo=_zone(zone) if zone else moment.tzinfo)
     if code == _DATE:
         return date.fromisoformat(data.decode())
     if code == _TIME:
-        text, fold, zone = _unpack(data)
+        text, fold, zone = unpack(data)
         at = time.fromisoformat(text)
         return at.replace(fold=fold, tzinfo=_zone(zone) if zone else at.tzinfo)
     if code == _TIMEDELTA:
-        days, seconds, micros = _unpack(data)
+        days, seconds, micros = unpack(data)
         return timedelta(days, seconds, micros)
     if code == _PAIRS:
-        return dict(_unpack(data))
+        return dict(unpack(data))
+    if code == _HELD:
+        return Held(*unpack(data))
     if code == _REGISTERED:
-        name, lowered = _unpack(data)
+        name, lowered = unpack(data)
         known = _by_name.get(name)
         if known is None:
             raise UnknownType(
@@ -325,7 +392,7 @@ def _walk(value: Any, path: str, wrapped: int, above: list[int]) -> Any:  # noqa
         if math.isnan(value):
             raise NotStorable(f"{where} is NaN, which never equals itself; store None instead.", path)
         return value
-    if value is None or kind in (bool, bytes, bytearray, memoryview):
+    if value is None or kind in (bool, bytes, bytearray, memoryview, ormsgpack.Ext):
         return value
     if id(value) in above:
         raise NotStorable(f"{where} contains itself; store a copy without the loop.", path)

@@ -8,7 +8,8 @@ A store holds two kinds of things under byte keys that sort as bytes:
   pass its check by accident. Records are seen by `read` and `scan`.
 * a **stream**: entries numbered 1, 2, 3, … under one key. `Append` gives the next number. An entry
   never changes; it carries the digest of the entry before it and the versions that its own commit
-  gave to its writes. Streams are seen by `entries`. A key is a record's or a stream's, not both's.
+  gave to its writes. `Forget` takes its value away, for good, and leaves the rest. Streams are seen by
+  `entries`. A key is a record's or a stream's, not both's.
 
 Every key begins with a tenant and a scope, and one call stays within one tenant: that is what lets a
 store be partitioned by tenant, and a commit be one script on one node of a cluster.
@@ -19,6 +20,7 @@ Expired means absent, to every verb, decided by `now()`.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, final, runtime_checkable
 
@@ -64,6 +66,8 @@ class Entry(NamedTuple):
     previous: bytes
     versions: tuple[int, ...]
     """The versions that the entry's own commit gave to its writes, in order."""
+    forgotten: bool = False
+    """True when its value was taken away; it is empty then."""
 
 
 @final
@@ -106,12 +110,24 @@ class Append(NamedTuple):
     value: bytes
 
 
+@final
+class Forget(NamedTuple):
+    """Take away the values of the entries `first` to `last` of `stream`, as far as they were there before the commit.
+
+    What links them stays, so that the stream can still be verified, and its numbers go on. At most 1,000 at once.
+    """
+
+    stream: bytes
+    first: int
+    last: int
+
+
 AnyCheck: TypeAlias = Check | CheckEnd
-Write: TypeAlias = Put | Delete | Append
+Write: TypeAlias = Put | Delete | Append | Forget
 
 
 class Commit(NamedTuple):
-    """What a commit did: one version (or entry number) for each write, in order, and when."""
+    """What a commit did: one version (or entry number, or the last that was to be forgotten) for each write, and when."""
 
     versions: tuple[int, ...]
     at: float
@@ -208,21 +224,23 @@ def validate(  # noqa: C901, PLR0912 - one rule after the other
     streams: set[bytes] = set()
     for write in writes:
         kind = type(write)
-        if kind is Append:
+        if kind is Append or kind is Forget:
             streams.add(write[0])
         elif write[0] in records:
             raise InvalidInput("A commit may write each key once; merge the two writes.")
         else:
             records.add(write[0])
-        if kind is not Delete:
+        if kind is Forget:
+            _validate_forget(write)  # type: ignore[arg-type]
+        elif kind is not Delete:
             total += _validate_value(write)  # type: ignore[arg-type]
     if not records.isdisjoint(streams):
         raise InvalidInput(NOT_BOTH)
     if total > MAX_COMMIT:
         raise TooLarge(f"A commit takes up to {MAX_COMMIT:,} bytes; this one has {total:,}. Split it.")
     for check in checks:
-        if check[1] < 0:
-            raise InvalidInput(f"A version is 0 or more, not {check[1]}.")
+        if not 0 <= check[1] < 1 << 63:
+            raise InvalidInput(f"A version is a number from 0 to 2^63 - 1, not {check[1]}.")
     keys = [*records, *streams, *(check[0] for check in checks)]
     for key in keys:
         validate_key(key)
@@ -240,6 +258,23 @@ def _validate_value(write: Put | Append) -> int:
     return size
 
 
+def _validate_forget(write: Forget) -> None:
+    if not 1 <= write.first <= write.last:
+        raise InvalidInput(f"Entries are forgotten from one number to a later one, not {write.first} to {write.last}.")
+    if write.last - write.first >= MAX_WRITES:
+        raise TooLarge(f"Up to {MAX_WRITES:,} entries are forgotten at once; go by steps.")
+
+
+def content_of(write: Write) -> bytes:
+    """Return what stands for a write's content in a `fingerprint`: a digest of its value, if it has one."""
+    kind = type(write)
+    if kind is Delete:
+        return b""
+    if kind is Forget:
+        return _RANGE.pack(write[1], write[2])  # type: ignore[misc]
+    return digest(write[1])  # type: ignore[arg-type,misc]
+
+
 def one_tenant(keys: Sequence[bytes]) -> None:
     """Raise `InvalidInput` unless all keys belong to one tenant."""
     if len(keys) > 1:
@@ -252,7 +287,7 @@ def one_tenant(keys: Sequence[bytes]) -> None:
 def fingerprint(checks: Sequence[AnyCheck], writes: Sequence[Write], digests: Sequence[bytes]) -> bytes:
     """Return what a request id is bound to: the same commit has it, any other has another.
 
-    `digests` holds the digest of each write's value, empty for a `Delete`.
+    `digests` holds what `content_of` says of each write.
     """
     shape = [
         [[check[0], check[1], type(check) is Check] for check in checks],
@@ -264,7 +299,8 @@ def fingerprint(checks: Sequence[AnyCheck], writes: Sequence[Write], digests: Se
     return digest(ormsgpack.packb(shape))
 
 
-_KINDS: Final[dict[type, int]] = {Put: 0, Delete: 1, Append: 2}
+_KINDS: Final[dict[type, int]] = {Put: 0, Delete: 1, Append: 2, Forget: 3}
+_RANGE: Final = struct.Struct(">QQ")
 
 
 def validate_key(key: bytes) -> None:

@@ -7,6 +7,7 @@ same generator and awaits instead, so that nothing waits in a thread.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import random
@@ -34,12 +35,14 @@ def new_request(now: float) -> bytes:
     table of requests growing at its end.
     """
     request = int(now * 1000).to_bytes(6, "big") + os.urandom(10)
-    if len(_unused) < 10_000:
-        _unused.add(request)
+    _unused[request] = None
+    if len(_unused) > 10_000:  # ids that no store here has asked about: the oldest is forgotten
+        with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # another thread was at it
+            del _unused[next(iter(_unused))]
     return request
 
 
-_unused: set[bytes] = set()
+_unused: dict[bytes, None] = {}
 
 
 def is_first_use(request: bytes) -> bool:
@@ -48,7 +51,7 @@ def is_first_use(request: bytes) -> bool:
     Then no store can know it, and a backend need not look it up. False when in doubt.
     """
     try:
-        _unused.remove(request)
+        del _unused[request]
     except KeyError:
         return False
     return True

@@ -11,6 +11,7 @@ from typing import Any
 from tenuto.errors import Conflict, TenutoError
 from tenuto.kernel import keys
 from tenuto.kernel.contract import Append, Backend, Check, Put
+from tenuto.testing.history import random_calls, verify
 
 
 def key(*parts: str | int) -> bytes:
@@ -90,6 +91,11 @@ class SeveralClients:
         found = clients[0].entries(LOG, limit=100)
         assert [e.number for e in found] == list(range(1, 81))
         assert all(b.previous == a.digest for a, b in pairwise(found))
+
+    def test_some_order_explains_what_concurrent_calls_were_answered(self, client: Callable[[], Backend]) -> None:
+        clients = [client() for _ in range(3)]
+        for seed in ("first", "second"):
+            verify(random_calls([*clients, clients[0]], seed, 40))
 
     def test_nobody_sees_half_a_commit(self, client: Callable[[], Backend]) -> None:
         writer, reader = client(), client()

@@ -40,6 +40,7 @@ from tenuto.kernel.contract import (
     Check,
     CheckEnd,
     Delete,
+    Forget,
     Put,
     Write,
 )
@@ -338,6 +339,53 @@ class BackendContract(SeveralClients):
                 store.commit([CheckEnd(LOG, number)], [Append(LOG, b"no")])
             assert error.value.keys == (LOG,)
         assert len(store.entries(LOG)) == 2
+
+    def test_what_is_forgotten_keeps_its_place_and_its_links(self, store: Backend) -> None:
+        store.commit([], [Append(LOG, b"%d" % n) for n in range(1, 6)])
+        before = store.entries(LOG)
+        assert store.commit([CheckEnd(LOG, 5)], [Forget(LOG, 2, 3), Put(A, b"v")]).versions == (3, 1)
+        after = store.entries(LOG)
+        assert [(e.value, e.forgotten) for e in after] == [
+            (b"1", False),
+            (b"", True),
+            (b"", True),
+            (b"4", False),
+            (b"5", False),
+        ]
+        assert [e[2:6] for e in after] == [e[2:6] for e in before], "times, digests, links and versions stay"
+        assert [e.number for e in store.entries(LOG, reverse=True, limit=3)] == [5, 4, 3]
+        store.commit([], [Forget(LOG, 1, 900)])  # again, and beyond the end
+        assert [e.value for e in store.entries(LOG)] == [b""] * 5
+        assert store.commit([CheckEnd(LOG, 5)], [Append(LOG, b"6")]).versions == (6,)
+        assert store.entries(LOG)[5].previous == before[4].digest
+        assert store.check() == []
+
+    def test_a_commit_forgets_only_what_was_there_before_it(self, store: Backend) -> None:
+        store.commit([], [Append(LOG, b"1")])
+        assert store.commit([], [Append(LOG, b"2"), Forget(LOG, 1, 9)]).versions == (2, 9)
+        assert [e.value for e in store.entries(LOG)] == [b"", b"2"]
+        assert store.entries(LOG)[1].versions == (2, 9)
+
+    def test_forgetting_is_part_of_a_commit_like_any_write(self, store: Backend) -> None:
+        store.commit([], [Append(LOG, b"1"), Put(A, b"v")])
+        with pytest.raises(Conflict):
+            store.commit([Check(A, 7)], [Forget(LOG, 1, 1)])
+        with pytest.raises(InvalidInput):
+            store.commit([], [Forget(A, 1, 1)])
+        assert store.entries(LOG)[0].value == b"1"
+        assert store.commit([], [Forget(OTHER, 1, 5)]).versions == (5,)
+        assert store.entries(OTHER) == []
+        assert store.commit([CheckEnd(OTHER, 0)], [Append(OTHER, b"1")]).versions == (1,)
+        request = new_request(store.now())
+        store.commit([], [Forget(LOG, 1, 1)], request=request)
+        assert store.commit([], [Forget(LOG, 1, 1)], request=request).repeated
+        with pytest.raises(RequestReused):
+            store.commit([], [Forget(LOG, 1, 2)], request=request)
+        for first, last in ((0, 1), (2, 1), (-1, 1)):
+            with pytest.raises(InvalidInput):
+                store.commit([], [Forget(LOG, first, last)])
+        with pytest.raises(TooLarge):
+            store.commit([], [Forget(LOG, 1, 1_001)])
 
     def test_times_in_a_stream_never_go_back(self, store: Backend, clock: HeldClock) -> None:
         store.commit([], [Append(LOG, b"1")])

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from tenuto.hooks.events import Call, Hook, Verb
 from tenuto.kernel import correlation
 from tenuto.kernel.bell import Bell
-from tenuto.kernel.contract import AnyCheck, Backend, Commit, Delete, Entry, Finding, Record, Write
+from tenuto.kernel.contract import AnyCheck, Append, Backend, Commit, Entry, Finding, Put, Record, Write
 
 R = TypeVar("R")
 _log = logging.getLogger("tenuto.hooks")
@@ -45,7 +45,7 @@ class Observe:
 
     def commit(self, checks: Sequence[AnyCheck], writes: Sequence[Write], *, request: bytes | None = None) -> Commit:
         """Commit, and tell."""
-        size = sum(len(write[1]) for write in writes if type(write) is not Delete)
+        size = sum(len(write[1]) for write in writes if isinstance(write, Put | Append))
         return self._told(
             "commit",
             lambda: self._backend.commit(checks, writes, request=request),

@@ -21,6 +21,7 @@ from tenuto.kernel.contract import (
     Delete,
     Entry,
     Finding,
+    Forget,
     Put,
     Record,
     Write,
@@ -69,6 +70,8 @@ class Tenant:
                 inner.append(Put(prefix + write[0], write[1], write[2]))
             elif type(write) is Append:
                 inner.append(Append(prefix + write[0], write[1]))
+            elif type(write) is Forget:
+                inner.append(Forget(prefix + write[0], write[1], write[2]))
             else:
                 inner.append(Delete(prefix + write[0]))
         guards: list[AnyCheck] = []

@@ -1,0 +1,145 @@
+"""What people use today to keep a conversation: each saves it after every turn, as its own docs say.
+
+Every one gets the same messages: one of the user and one of the assistant a turn, 1 KB together. All of them
+sync on every turn (`synchronous=FULL`, fsync), as tenuto does by default.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+from bench.measure import text
+
+Turn = Callable[[int], Any]
+
+
+def turn(number: int) -> list[dict[str, str]]:
+    return [
+        {"role": "user", "content": text(2 * number, 480)},
+        {"role": "assistant", "content": text(2 * number + 1, 480)},
+    ]
+
+
+def json_file(folder: Path) -> Turn:
+    """The whole conversation as JSON: written beside, synced, put in place."""
+    messages: list[Any] = []
+    path = folder / "state.json"
+
+    def save(number: int) -> None:
+        messages.extend(turn(number))
+        beside = path.with_suffix(".new")
+        with beside.open("w") as file:
+            json.dump({"messages": messages}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+        fd = os.open(folder, os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+
+    return save
+
+
+def diskcache(folder: Path) -> Turn:
+    """The whole conversation under one key."""
+    from diskcache import Cache
+
+    cache = Cache(str(folder / "diskcache"), sqlite_synchronous=2)
+    messages: list[Any] = []
+
+    def save(number: int) -> None:
+        messages.extend(turn(number))
+        cache.set("state", {"messages": messages})
+
+    return save
+
+
+def agents_session(folder: Path) -> Turn:
+    """OpenAI Agents SDK, SQLiteSession: what a run does, reading all and adding the new."""
+    from agents import SQLiteSession
+
+    session = SQLiteSession("bench", folder / "agents.db")
+    loop = asyncio.new_event_loop()
+
+    async def save_turn(number: int) -> None:
+        await session.get_items()
+        await session.add_items(turn(number))  # type: ignore[arg-type]
+
+    return lambda number: loop.run_until_complete(save_turn(number))
+
+
+def langgraph_put(folder: Path) -> Turn:
+    """LangGraph's SqliteSaver, called directly: one checkpoint a turn."""
+    from langchain_core.messages import AIMessage, HumanMessage
+    from langgraph.checkpoint.base import empty_checkpoint
+    from langgraph.checkpoint.base.id import uuid6
+    from langgraph.checkpoint.sqlite import SqliteSaver
+
+    saver = SqliteSaver(_connected(folder / "put.db"))
+    messages: list[Any] = []
+    config: Any = {"configurable": {"thread_id": "bench", "checkpoint_ns": ""}}
+
+    def save(number: int) -> None:
+        nonlocal config
+        said, answered = turn(number)
+        messages.extend([HumanMessage(said["content"]), AIMessage(answered["content"])])
+        checkpoint = empty_checkpoint()
+        checkpoint["id"] = str(uuid6(clock_seq=number))
+        checkpoint["channel_values"] = {"messages": messages}
+        checkpoint["channel_versions"] = {"messages": number + 1}
+        config = saver.put(config, checkpoint, {"source": "loop", "step": number}, {"messages": number + 1})
+
+    return save
+
+
+def langgraph_graph(folder: Path) -> Turn:
+    """A graph of one node, its state in SqliteSaver: one invoke a turn."""
+    from langgraph.graph.message import add_messages
+
+    return _graph(folder / "graph.db", add_messages)
+
+
+def langgraph_delta(folder: Path) -> Turn:
+    """The same graph with LangGraph's DeltaChannel (beta)."""
+    from langgraph.channels.delta import DeltaChannel
+    from langgraph.graph.message import _messages_delta_reducer
+
+    return _graph(folder / "delta.db", DeltaChannel(_messages_delta_reducer, list))
+
+
+def _graph(path: Path, reducer: Any) -> Turn:
+    from langchain_core.messages import AIMessage, HumanMessage
+    from langgraph.checkpoint.sqlite import SqliteSaver
+    from langgraph.graph import END, START, StateGraph
+
+    state = TypedDict("state", {"messages": Annotated[list, reducer]})  # type: ignore[misc]  # noqa: UP013
+    answers = iter(range(10**9))
+    builder = StateGraph(state)
+    builder.add_node("answer", lambda _: {"messages": [AIMessage(turn(next(answers))[1]["content"])]})
+    builder.add_edge(START, "answer")
+    builder.add_edge("answer", END)
+    graph = builder.compile(checkpointer=SqliteSaver(_connected(path)))
+    config: Any = {"configurable": {"thread_id": "bench"}}
+    return lambda number: graph.invoke({"messages": [HumanMessage(turn(number)[0]["content"])]}, config)
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, check_same_thread=False)
+    connection.execute("PRAGMA synchronous = FULL")
+    return connection
+
+
+PEERS: dict[str, tuple[Callable[[Path], Turn], str]] = {
+    "json file, rewritten": (json_file, ""),
+    "diskcache": (diskcache, "diskcache"),
+    "OpenAI Agents SQLiteSession": (agents_session, "openai-agents"),
+    "LangGraph SqliteSaver.put": (langgraph_put, "langgraph-checkpoint-sqlite"),
+    "LangGraph graph, SqliteSaver": (langgraph_graph, "langgraph"),
+    "LangGraph graph, DeltaChannel": (langgraph_delta, "langgraph"),
+}

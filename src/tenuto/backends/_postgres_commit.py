@@ -1,0 +1,412 @@
+"""The functions that are a commit, as SQL.
+
+`commit_v1` takes any commit: it locks, then decides, then writes; `_postgres_schema` says how and why.
+
+`commit_one_v1` takes the commit that is made most: one record is put, one entry is appended, or both, and
+nothing else is checked than that record. Where the stream is there, and the record is or never was, it needs
+no arrays, no loops and no lock before the update that takes it, which is half the work. Whatever is not as it
+hopes it hands to `commit_v1` before it has written anything; the locks that it holds by then are the first
+ones of those that `commit_v1` takes.
+
+The time is taken with the locks held, and is never before that of the record it follows: an update may have
+had to wait for its row.
+
+Both return one value, since a row of several costs as much as an update: a byte that says whether the
+request was applied before, the time, the versions as text, and which streams have watchers; `outcome` reads it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from tenuto.backends._postgres_wire import Statement, statement
+from tenuto.kernel.contract import Commit
+
+CHECK_RECORD, CHECK_END, WRITE_RECORD, WRITE_STREAM = 1, 2, 4, 8
+"""What a commit does with a key: the bits of `p_uses`."""
+
+_ANY: Final = """
+CREATE FUNCTION {schema}.commit_v1(
+    p_tenant text,
+    p_now double precision,     -- NULL: the server's clock
+    p_full boolean,             -- durable before it returns
+    p_wait text,                -- how long to wait for a lock
+    p_keys bytea[],             -- every key of the commit, once each, sorted
+    p_uses integer[],           -- what is done with it: 1 check, 2 check the end, 4 write, 8 append
+    p_scopes integer[],
+    p_checks integer[],         -- one check each: which key,
+    p_ends boolean[],           -- whether it is a stream's end that is checked,
+    p_expected bigint[],        -- and what it must be
+    p_writes integer[],         -- one write each: which key,
+    p_kinds integer[],          -- 0 put, 1 delete, 2 append, 3 forget,
+    p_ttls double precision[],
+    p_digests bytea[],          -- of the whole key and the value; of a forget the first and the last number
+    p_values bytea[],           -- of a forget the whole key
+    p_request bytea,            -- NULL: none
+    p_content bytea,
+    p_made double precision,    -- when the request id was made
+    p_first boolean             -- the id was never sent before: it need not be looked up
+) RETURNS bytea LANGUAGE plpgsql AS $body$
+DECLARE
+    given bigint[];
+    moment double precision;
+    ignored text;
+    life CONSTANT double precision := 3600;
+    uses integer;
+    slot integer;
+    row_key bytea;
+    known_content bytea;
+    record_versions bigint[];   -- NULL where there is no row, not even a tombstone
+    alive boolean[];            -- not dead; whether it has expired is decided once the time is known
+    expiries double precision[];
+    end_numbers bigint[];
+    end_times double precision[];
+    end_digests bytea[];
+    found_version bigint;
+    found_dead boolean;
+    found_expires double precision;
+    found_number bigint;
+    found_time double precision;
+    found_digest bytea;
+    mixed boolean := false;
+    different text := '';
+    stamps bytea;
+    chained bytea;
+    watched text := '';
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'transactions are % here, and must be read committed', current_setting('transaction_isolation')
+            USING ERRCODE = 'TN006';
+    END IF;
+    IF p_full THEN
+        IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
+            ignored := set_config('synchronous_commit', 'on', true);
+        END IF;
+    ELSE
+        ignored := set_config('synchronous_commit', 'off', true);
+    END IF;
+    ignored := set_config('lock_timeout', p_wait, true);
+
+    IF p_request IS NOT NULL THEN
+        ignored := pg_advisory_xact_lock(hashtextextended('{schema}' || p_tenant || encode(p_request, 'hex'), 1));
+        IF NOT p_first THEN
+            SELECT r.content, r.versions, r.at INTO known_content, given, moment
+                FROM {schema}.requests r WHERE r.tenant = p_tenant AND r.id = p_request;
+            IF FOUND THEN
+                IF known_content <> p_content THEN
+                    RAISE EXCEPTION 'request reused' USING ERRCODE = 'TN002';
+                END IF;
+                RETURN decode('01', 'hex') || float8send(moment) || convert_to(array_to_string(given, ','), 'UTF8');
+            END IF;
+        END IF;
+        IF coalesce(p_now, extract(epoch FROM clock_timestamp())::double precision) - p_made > life THEN
+            RAISE EXCEPTION 'request expired' USING ERRCODE = 'TN003';
+        END IF;
+    END IF;
+
+    FOR i IN 1 .. coalesce(array_length(p_keys, 1), 0) LOOP
+        uses := p_uses[i];
+        row_key := p_keys[i];
+        found_version := NULL;
+        found_number := NULL;
+        FOR attempt IN 1 .. 2 LOOP
+            IF uses & 4 > 0 THEN
+                SELECT r.version, r.dead, r.expires INTO found_version, found_dead, found_expires
+                    FROM {schema}.records r WHERE r.tenant = p_tenant AND r.key = row_key FOR NO KEY UPDATE;
+            ELSIF uses & 1 > 0 THEN
+                SELECT r.version, r.dead, r.expires INTO found_version, found_dead, found_expires
+                    FROM {schema}.records r WHERE r.tenant = p_tenant AND r.key = row_key FOR SHARE;
+            END IF;
+            IF uses & 8 > 0 THEN
+                SELECT s.number, s.written, s.digest INTO found_number, found_time, found_digest
+                    FROM {schema}.streams s WHERE s.tenant = p_tenant AND s.key = row_key FOR NO KEY UPDATE;
+            ELSIF uses & 2 > 0 THEN
+                SELECT s.number, s.written, s.digest INTO found_number, found_time, found_digest
+                    FROM {schema}.streams s WHERE s.tenant = p_tenant AND s.key = row_key FOR SHARE;
+            END IF;
+            -- Nothing there to lock, of what is checked or written: lock the key itself and look again.
+            EXIT WHEN attempt = 2 OR ((uses & 5 = 0 OR found_version IS NOT NULL)
+                                  AND (uses & 10 = 0 OR found_number IS NOT NULL));
+            IF uses & 12 > 0 THEN
+                ignored := pg_advisory_xact_lock(hashtextextended('{schema}' || p_tenant || encode(row_key, 'hex'), 0));
+            ELSE
+                ignored := pg_advisory_xact_lock_shared(
+                    hashtextextended('{schema}' || p_tenant || encode(row_key, 'hex'), 0));
+            END IF;
+        END LOOP;
+        IF uses & 4 > 0 AND found_version IS NULL THEN
+            mixed := mixed OR EXISTS (SELECT FROM {schema}.streams s WHERE s.tenant = p_tenant AND s.key = row_key);
+        END IF;
+        IF uses & 8 > 0 AND found_number IS NULL THEN
+            mixed := mixed OR EXISTS (SELECT FROM {schema}.records r WHERE r.tenant = p_tenant AND r.key = row_key);
+        END IF;
+        record_versions[i] := found_version;
+        alive[i] := found_version IS NOT NULL AND NOT found_dead;
+        expiries[i] := found_expires;
+        end_numbers[i] := coalesce(found_number, 0);
+        end_times[i] := found_time;
+        end_digests[i] := found_digest;
+        IF found_number IS NULL THEN
+            end_times[i] := NULL;
+            end_digests[i] := ''::bytea;
+        END IF;
+    END LOOP;
+
+    -- The time is taken with all locks held: it follows that of whoever held them before.
+    moment := coalesce(p_now, extract(epoch FROM clock_timestamp())::double precision);
+
+    FOR i IN 1 .. coalesce(array_length(p_checks, 1), 0) LOOP
+        slot := p_checks[i];
+        IF p_ends[i] THEN
+            found_number := end_numbers[slot];
+        ELSIF alive[slot] AND (expiries[slot] IS NULL OR expiries[slot] > moment) THEN
+            found_number := record_versions[slot];
+        ELSE
+            found_number := 0;
+        END IF;
+        IF found_number <> p_expected[i] THEN
+            different := different || ',' || i;
+        END IF;
+    END LOOP;
+    IF different <> '' THEN
+        RAISE EXCEPTION 'conflict' USING ERRCODE = 'TN001', DETAIL = substr(different, 2);
+    END IF;
+    IF mixed THEN
+        RAISE EXCEPTION 'not both' USING ERRCODE = 'TN004';
+    END IF;
+
+    given := ARRAY[]::bigint[];
+    FOR i IN 1 .. coalesce(array_length(p_writes, 1), 0) LOOP
+        slot := p_writes[i];
+        IF p_kinds[i] = 2 THEN
+            end_numbers[slot] := end_numbers[slot] + 1;
+            given[i] := end_numbers[slot];
+        ELSIF p_kinds[i] = 3 THEN
+            -- Entries of this commit are not there yet. The digest of the value stays, and a seal that only this leaves.
+            given[i] := ('x' || encode(substr(p_digests[i], 9, 8), 'hex'))::bit(64)::bigint;
+            UPDATE {schema}.entries e
+                SET value = ''::bytea,
+                    forgotten = f.own || substr(sha256('forgotten'::bytea || f.own || e.digest), 1, 8)
+                FROM (SELECT o.number, substr(sha256(p_values[i] || o.value), 1, 16) AS own
+                      FROM {schema}.entries o
+                      WHERE o.tenant = p_tenant AND o.stream = p_keys[slot] AND o.forgotten IS NULL
+                          AND o.number BETWEEN ('x' || encode(substr(p_digests[i], 1, 8), 'hex'))::bit(64)::bigint
+                                           AND given[i]) f
+                WHERE e.tenant = p_tenant AND e.stream = p_keys[slot] AND e.number = f.number;
+        ELSIF p_kinds[i] = 1 THEN
+            IF alive[slot] AND (expiries[slot] IS NULL OR expiries[slot] > moment) THEN
+                given[i] := record_versions[slot] + 1;
+                UPDATE {schema}.records r
+                    SET version = record_versions[slot] + 1, dead = true, written = moment, expires = moment + life,
+                        digest = ''::bytea, value = ''::bytea
+                    WHERE r.tenant = p_tenant AND r.key = p_keys[slot];
+            ELSE
+                given[i] := coalesce(record_versions[slot], 0);
+            END IF;
+        ELSIF record_versions[slot] IS NOT NULL THEN
+            given[i] := record_versions[slot] + 1;
+            UPDATE {schema}.records r
+                SET version = record_versions[slot] + 1, dead = false, written = moment, expires = moment + p_ttls[i],
+                    digest = p_digests[i], value = p_values[i]
+                WHERE r.tenant = p_tenant AND r.key = p_keys[slot];
+        ELSE
+            -- The key is absent and locked. If it was ever purged, the floor of its scope says how far it was.
+            SELECT f.version INTO found_version FROM {schema}.floors f
+                WHERE f.tenant = p_tenant AND f.scope = substr(p_keys[slot], 1, p_scopes[slot]);
+            given[i] := coalesce(found_version, 0) + 1;
+            INSERT INTO {schema}.records (tenant, key, scope, version, written, expires, digest, value)
+                VALUES (p_tenant, p_keys[slot], p_scopes[slot], given[i], moment, moment + p_ttls[i],
+                        p_digests[i], p_values[i]);
+        END IF;
+    END LOOP;
+
+    stamps := convert_to(array_to_string(given, ','), 'UTF8');
+    IF 2 = ANY (p_kinds) THEN
+        FOR i IN 1 .. array_length(p_writes, 1) LOOP
+            CONTINUE WHEN p_kinds[i] <> 2;
+            slot := p_writes[i];
+            found_time := greatest(moment, end_times[slot]);
+            found_digest := end_digests[slot];
+            chained := substr(sha256(found_digest || p_digests[i] || int8send(given[i]) || float8send(found_time)
+                                     || stamps), 1, 16);
+            INSERT INTO {schema}.entries (tenant, stream, number, written, versions, previous, digest, value)
+                VALUES (p_tenant, p_keys[slot], given[i], found_time, given, found_digest, chained, p_values[i]);
+            end_digests[slot] := chained;
+            -- Of several entries of one stream the last one sets its head.
+            IF given[i] = end_numbers[slot] THEN
+                -- Whoever watches the stream has marked it with this lock, shared: see _postgres_bells.
+                found_number := hashtextextended('{schema}' || p_tenant || encode(p_keys[slot], 'hex'), 4);
+                IF NOT pg_try_advisory_xact_lock(found_number) THEN
+                    watched := watched || '|' || found_number;
+                END IF;
+                IF end_times[slot] IS NULL THEN
+                    INSERT INTO {schema}.streams (tenant, key, number, written, digest)
+                        VALUES (p_tenant, p_keys[slot], end_numbers[slot], found_time, chained);
+                ELSE
+                    UPDATE {schema}.streams s
+                        SET number = end_numbers[slot], written = found_time, digest = chained
+                        WHERE s.tenant = p_tenant AND s.key = p_keys[slot];
+                END IF;
+            END IF;
+        END LOOP;
+    END IF;
+
+    IF p_request IS NOT NULL THEN
+        INSERT INTO {schema}.requests (tenant, id, content, versions, at)
+            VALUES (p_tenant, p_request, p_content, given, moment);
+    END IF;
+    IF watched <> '' THEN
+        stamps := stamps || convert_to(watched, 'UTF8');
+    END IF;
+    RETURN decode('00', 'hex') || float8send(moment) || stamps;
+END $body$;
+"""
+
+_ONE: Final = """
+CREATE FUNCTION {schema}.commit_one_v1(
+    p_tenant text,
+    p_now double precision,     -- NULL: the server's clock
+    p_full boolean,             -- durable before it returns
+    p_wait text,                -- how long to wait for a lock
+    p_key bytea,                -- NULL: no record is put
+    p_scope integer,            -- how many bytes of the key are its scope
+    p_expected bigint,          -- NULL: its version is not checked
+    p_digest bytea,
+    p_value bytea,
+    p_stream bytea,             -- NULL: no entry is appended; else it sorts before the key
+    p_entry_digest bytea,
+    p_entry bytea,
+    p_request bytea,            -- NULL: none
+    p_content bytea,
+    p_made double precision,
+    p_first boolean
+) RETURNS bytea LANGUAGE plpgsql AS $body$
+DECLARE
+    given bigint[];
+    moment double precision;
+    stamps bytea;
+    ignored text;
+    next_number bigint;
+    found_time double precision;
+    found_digest bytea;
+    chained bytea;
+    mark bigint;
+BEGIN
+    <<hoped>>
+    BEGIN
+        EXIT hoped WHEN current_setting('transaction_isolation') <> 'read committed'
+            OR (p_full AND current_setting('synchronous_commit') NOT IN ('on', 'remote_apply'))
+            OR (p_request IS NOT NULL AND NOT p_first);
+        IF NOT p_full THEN
+            ignored := set_config('synchronous_commit', 'off', true);
+        END IF;
+        ignored := set_config('lock_timeout', p_wait, true);
+        IF p_request IS NOT NULL THEN
+            ignored := pg_advisory_xact_lock(hashtextextended('{schema}' || p_tenant || encode(p_request, 'hex'), 1));
+        END IF;
+        IF p_stream IS NOT NULL THEN
+            SELECT s.number + 1, s.written, s.digest INTO next_number, found_time, found_digest
+                FROM {schema}.streams s WHERE s.tenant = p_tenant AND s.key = p_stream FOR NO KEY UPDATE;
+            EXIT hoped WHEN NOT FOUND;
+        END IF;
+        moment := coalesce(p_now, extract(epoch FROM clock_timestamp())::double precision);
+        EXIT hoped WHEN moment - p_made > 3600;
+        IF p_key IS NOT NULL AND p_expected IS DISTINCT FROM 0 THEN
+            UPDATE {schema}.records r
+                SET version = r.version + 1, dead = false, expires = NULL, value = p_value,
+                    written = coalesce(p_now, greatest(moment, r.written)),
+                    digest = p_digest
+                WHERE r.tenant = p_tenant AND r.key = p_key
+                    AND (p_expected IS NULL OR (r.version = p_expected AND NOT r.dead AND r.expires IS NULL))
+                RETURNING ARRAY[r.version], r.written INTO given, moment;
+        END IF;
+        IF p_key IS NOT NULL AND given IS NULL THEN
+            EXIT hoped WHEN p_expected > 0;
+            -- There is no row to lock, so the key itself is: then look again, with the eyes of a new statement.
+            ignored := pg_advisory_xact_lock(hashtextextended('{schema}' || p_tenant || encode(p_key, 'hex'), 0));
+            moment := coalesce(p_now, extract(epoch FROM clock_timestamp())::double precision);
+            INSERT INTO {schema}.records AS r (tenant, key, scope, version, written, digest, value)
+                SELECT p_tenant, p_key, p_scope, n.version, moment, p_digest, p_value
+                FROM (SELECT 1 + coalesce((SELECT f.version FROM {schema}.floors f
+                        WHERE f.tenant = p_tenant AND f.scope = substr(p_key, 1, p_scope)), 0) AS version) n
+                WHERE NOT EXISTS (SELECT FROM {schema}.records o WHERE o.tenant = p_tenant AND o.key = p_key)
+                    AND NOT EXISTS (SELECT FROM {schema}.streams s WHERE s.tenant = p_tenant AND s.key = p_key)
+                RETURNING ARRAY[r.version], r.written INTO given, moment;
+            EXIT hoped WHEN NOT FOUND;
+        END IF;
+        -- From here on it is written; nothing is left to be refused.
+        IF p_stream IS NOT NULL THEN
+            given := given || next_number;
+            found_time := greatest(moment, found_time);
+        END IF;
+        stamps := convert_to(array_to_string(given, ','), 'UTF8');
+        IF p_stream IS NOT NULL THEN
+            chained := substr(sha256(found_digest || p_entry_digest || int8send(next_number) || float8send(found_time)
+                                     || stamps), 1, 16);
+            INSERT INTO {schema}.entries (tenant, stream, number, written, versions, previous, digest, value)
+                VALUES (p_tenant, p_stream, next_number, found_time, given, found_digest, chained, p_entry);
+            UPDATE {schema}.streams s SET number = next_number, written = found_time, digest = chained
+                WHERE s.tenant = p_tenant AND s.key = p_stream;
+            mark := hashtextextended('{schema}' || p_tenant || encode(p_stream, 'hex'), 4);
+            IF NOT pg_try_advisory_xact_lock(mark) THEN
+                stamps := stamps || convert_to('|' || mark, 'UTF8');
+            END IF;
+        END IF;
+        IF p_request IS NOT NULL THEN
+            INSERT INTO {schema}.requests (tenant, id, content, versions, at)
+                VALUES (p_tenant, p_request, p_content, given, moment);
+        END IF;
+        RETURN decode('00', 'hex') || float8send(moment) || stamps;
+    END;
+    RETURN {schema}.commit_v1(
+        p_tenant, p_now, p_full, p_wait,
+        array_remove(ARRAY[p_stream, p_key], NULL),
+        array_remove(ARRAY[CASE WHEN p_stream IS NOT NULL THEN 8 END,
+                           CASE WHEN p_key IS NOT NULL THEN CASE WHEN p_expected IS NULL THEN 4 ELSE 5 END END], NULL),
+        array_remove(ARRAY[CASE WHEN p_stream IS NOT NULL THEN 0 END,
+                           CASE WHEN p_key IS NOT NULL THEN p_scope END], NULL),
+        CASE WHEN p_expected IS NULL THEN '{}' ELSE ARRAY[CASE WHEN p_stream IS NULL THEN 1 ELSE 2 END] END,
+        CASE WHEN p_expected IS NULL THEN '{}' ELSE ARRAY[false] END,
+        CASE WHEN p_expected IS NULL THEN '{}' ELSE ARRAY[p_expected] END,
+        CASE WHEN p_key IS NULL OR p_stream IS NULL THEN ARRAY[1] ELSE ARRAY[2, 1] END,
+        array_remove(ARRAY[CASE WHEN p_key IS NOT NULL THEN 0 END, CASE WHEN p_stream IS NOT NULL THEN 2 END], NULL),
+        ARRAY[NULL, NULL]::double precision[],
+        array_remove(ARRAY[p_digest, p_entry_digest], NULL),
+        array_remove(ARRAY[p_value, p_entry], NULL),
+        p_request, p_content, p_made, p_first);
+END $body$;
+"""
+
+COMMIT_SQL: Final = _ANY + _ONE
+
+_TIME: Final = struct.Struct(">d")
+_HEAD: Final = ("text", "double", "bool", "text")
+_TAIL: Final = ("bytea", "bytea", "double", "bool")
+_MANY: Final = (
+    "bytea[]", "integer[]", "integer[]", "integer[]", "bool[]", "bigint[]",
+    "integer[]", "integer[]", "double[]", "bytea[]", "bytea[]",
+)  # fmt: skip
+_FEW: Final = ("bytea", "integer", "bigint", "bytea", "bytea", "bytea", "bytea", "bytea")
+
+
+def outcome(told: bytes) -> tuple[Commit, list[int]]:
+    """Return what a commit did, and the marks of the streams whose watchers are to be told: mostly none."""
+    text, *marks = told[9:].split(b"|")
+    versions = tuple(map(int, text.split(b","))) if text else ()
+    return Commit(versions, _TIME.unpack_from(told, 1)[0], told[0] == 1), list(map(int, marks))
+
+
+def any_commit(schema: str) -> Statement:
+    """Return the statement that is any commit; `schema` is quoted."""
+    return _call(f"{schema}.commit_v1", (*_HEAD, *_MANY, *_TAIL))
+
+
+def one_commit(schema: str) -> Statement:
+    """Return the statement that puts one record, appends one entry, or both; `schema` is quoted."""
+    return _call(f"{schema}.commit_one_v1", (*_HEAD, *_FEW, *_TAIL))
+
+
+def _call(function: str, types: tuple[str, ...]) -> Statement:
+    places = ", ".join(f"${n}" for n in range(1, len(types) + 1))
+    return statement(f"SELECT {function}({places})", *types)

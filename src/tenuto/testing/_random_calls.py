@@ -1,0 +1,106 @@
+"""Random calls of several clients at once on three keys, noted as they go.
+
+Two of the keys are read and committed together, the third by itself. Every value is written once, so that
+it tells who wrote it. Checks name the version that a client saw last, which others may have raised since.
+Some calls are held up on their way, so that others overtake them. Of a few commits the reply is lost, of a
+few others the commit itself; the client cannot tell which, and sends every other one again with its
+request id.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+from tenuto.errors import Conflict, StorageUnavailable
+from tenuto.hooks.events import Verb
+from tenuto.kernel import keys
+from tenuto.kernel.contract import Backend, Check, Delete, Put, Write
+from tenuto.kernel.transact import new_request
+from tenuto.testing._recorded import Call, Recorded
+from tenuto.wrappers.faults import Faults
+
+_CHOICES: Final = (("left",), ("right",), ("left", "right"), ("left", "right"), ("alone",))
+
+
+def random_calls(backends: Sequence[Backend], seed: str, count: int = 50, *, who: str = "client") -> list[Call]:
+    """Let a thread for each backend make `count` random calls at once; return all calls with their answers.
+
+    The seed decides what is asked, and names the scope: use one only once on a store. Which calls meet is
+    the machine's to decide, so a history may not come again.
+    """
+    clients = [_Client(backend, seed, f"{who} {n}") for n, backend in enumerate(backends, 1)]
+    ready = threading.Barrier(len(clients))
+    failed: list[Exception] = []
+
+    def work(client: _Client) -> None:
+        ready.wait()
+        try:
+            client.run(count)
+        except Exception as error:  # noqa: BLE001 - it is raised in the caller's thread
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(client,)) for client in clients]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # threads change places within calls, not only between them
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    if failed:
+        raise failed[0]
+    return [call for client in clients for call in client.recorded.calls]
+
+
+class _Client:
+    def __init__(self, backend: Backend, seed: str, name: str) -> None:
+        self._dice = random.Random(f"{seed} {name}")  # noqa: S311 - it guards nothing
+        self._faults = Faults(backend)
+        self.recorded = Recorded(self._faults, name)
+        self._name = name
+        self._places = {choice: [keys.pack("tenant", seed, part) for part in choice] for choice in _CHOICES}
+        self._known: dict[bytes, int] = {}
+
+    def run(self, count: int) -> None:
+        for number in range(count):
+            chosen = self._places[self._dice.choice(_CHOICES)]
+            verb: Verb = "read" if self._dice.random() < 0.4 else "commit"
+            if self._dice.random() < 0.3:
+                self._faults.delay(0.0002 * self._dice.random(), verb)
+            if verb == "read":
+                found = self.recorded.read(chosen)
+                self._known |= {key: record.version if record else 0 for key, record in zip(chosen, found, strict=True)}
+            else:
+                self._commit(chosen, f"{self._name}, {number}".encode())
+
+    def _commit(self, chosen: list[bytes], value: bytes) -> None:
+        dice, known = self._dice, self._known
+        writes: list[Write] = [Delete(key) if dice.random() < 0.2 else Put(key, value) for key in chosen]
+        checked = dice.choice([[], chosen, chosen, self._places[dice.choice(_CHOICES[:3])]])
+        if len(chosen) == 1 and chosen == self._places["alone",]:
+            checked = chosen if checked else []  # it shares no call with the others
+        checks = [Check(key, known.get(key, 0)) for key in checked]
+        if checks and dice.random() < 0.1:
+            writes = []
+        request = new_request(self._faults.now())
+        chance = dice.random()
+        if chance < 0.04:
+            self._faults.lose_reply()
+        elif chance < 0.08:
+            self._faults.fail_before(error=StorageUnavailable("The commit was lost.", outcome="unknown"))
+        for _ in range(1 + (dice.random() < 0.5)):
+            try:
+                done = self.recorded.commit(checks, writes, request=request)
+            except Conflict:
+                return
+            except StorageUnavailable:
+                continue
+            for write, version in zip(writes, done.versions, strict=True):
+                known[write[0]] = 0 if type(write) is Delete else version
+            return
