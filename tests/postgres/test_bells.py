@@ -12,6 +12,7 @@ import pg_server
 import pytest
 
 from tenuto import AsyncTenuto, Tenuto
+from tenuto.backends import _listener
 from tenuto.backends import _postgres_bells as bells
 from tenuto.backends.postgres import PostgresBackend
 from tenuto.capabilities import journal
@@ -134,7 +135,7 @@ def test_a_stream_is_not_marked_while_a_commit_is_under_way_that_did_not_see_the
 def test_one_connection_serves_all_watchers_and_ends_with_the_last(
     own_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bells, "_LINGER", 0.1)
+    monkeypatch.setattr(_listener, "LINGER", 0.1)
     store = pg_server.backend(own_server, pg_server.new_schema())
     store.open()
     assert listeners(own_server) == []

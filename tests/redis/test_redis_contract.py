@@ -30,7 +30,7 @@ class Placed:
 
 
 class TestValkey(Placed, BackendContract):
-    pass
+    rings = True
 
 
 class TestValkeyCluster(Placed, BackendContract):

@@ -264,6 +264,12 @@ class Link:
         else:
             kept.append(connection)
 
+    def connect(self, place: Place, deadline: float) -> Any:
+        """Open a connection of the caller's own, which it closes."""
+        if self._closed:
+            raise Closed(f"The store at {self.target} was closed; open a new client.")
+        return self._connect(place, deadline, self.target.options)
+
     def _connect(self, place: Place, deadline: float, options: dict[str, Any]) -> Any:
         left = max(0.001, deadline - time.monotonic())
         common: dict[str, Any] = {

@@ -182,6 +182,12 @@ local request, content, budget = ARGV[2], ARGV[4], tonumber(ARGV[5])
 local checks = tonumber(ARGV[8])
 local first = 9 + 3 * checks
 
+-- whoever watches a stream has subscribed to its channel; where this is not permitted he polls
+local function ring(stream)
+  local heard = redis.pcall('PUBSUB', 'NUMSUB', heads .. ':' .. stream)
+  if heard[2] and heard[2] ~= 0 then redis.pcall('PUBLISH', heads .. ':' .. stream, '') end
+end
+
 -- The commit that is made most: one record is put, one entry appended, or both, and nothing is checked but
 -- that record. If all of it is there already, and whole, this is all that there is to do. Else nothing has
 -- been done yet, and what follows decides.
@@ -240,6 +246,7 @@ local function in_short()
     body = content .. sub(stamp, 2) .. told
     call('ZADD', requests, 0, request .. sub(sha(body .. request), 1, 16) .. body)
   end
+  if add then ring(stream) end
   return 'd' .. sub(stamp, 2) .. told
 end
 if budget == 0 and (request == '' or ARGV[7] == '1') and ARGV[6] == '0' and #ARGV > first then
@@ -450,6 +457,8 @@ if request ~= '' then
   local body = content .. written .. told
   redis.call('ZADD', requests, 0, request .. string.sub(redis.sha1hex(body .. request), 1, 16) .. body)
 end
+
+for field in pairs(last) do ring(field) end
 
 -- a little of what is over is let go: more than a commit leaves behind, and never much
 if budget > 0 then

@@ -33,7 +33,8 @@ from tenuto.backends import _postgres_arguments as arguments_of
 from tenuto.backends import _postgres_rows as rows
 from tenuto.backends import _postgres_schema as schema_of
 from tenuto.backends import _postgres_wire as wire
-from tenuto.backends._postgres_bells import Listener, Ringer
+from tenuto.backends._listener import Listener
+from tenuto.backends._postgres_bells import Ringer, listen, name_of
 from tenuto.backends._postgres_check import check_rows, figures
 from tenuto.backends._postgres_commit import any_commit, one_commit, outcome
 from tenuto.backends._postgres_errors import AGAIN, READ_ONLY, lost, translated, unprepared
@@ -75,6 +76,7 @@ _FACTS: Final = """
 SELECT pg_backend_pid(), extract(epoch FROM clock_timestamp())::float8, current_setting('server_encoding'),
     current_setting('fsync'), current_setting('server_version'), to_regclass(%s) IS NOT NULL
 """
+_FAILURES: Final = (psycopg.Error, TenutoError)
 _log = logging.getLogger("tenuto.postgres")
 
 
@@ -146,8 +148,9 @@ class PostgresBackend:
         self._opening = threading.Lock()
         self._timing = threading.Lock()
         self._pool = Pool(self._conninfo, self.place, int(self._size), self._timeout)
-        self._listener, self._ringer = Listener(self._pool, self.schema), Ringer(self._pool, self.schema)
-        for close in (self._pool.close, self._listener.close):
+        pool, schema = self._pool, self.schema  # not this object: what listens must not keep it
+        self._listener, self._ringer = Listener(lambda: listen(pool, schema), _FAILURES), Ringer(pool, schema)
+        for close in (pool.close, self._listener.close):
             weakref.finalize(self, close)  # a client that is dropped unclosed leaves no connection behind
         self._ready = False
         self._offset: float | None = None  # what to add to the monotonic clock to have the server's
@@ -241,7 +244,9 @@ class PostgresBackend:
     def bell(self, stream: bytes) -> Bell:
         """Return a bell that is live where notifications come through, which they do not behind a pooler."""
         prefix, tenant = _tenant(stream)
-        return Bell() if tenant is None or self._closed else self._listener.bell(tenant.decode(), stream[len(prefix) :])
+        if tenant is None or self._closed:
+            return Bell()
+        return self._listener.bell(name_of(self.schema, tenant, stream[len(prefix) :]))
 
     def now(self) -> float:
         """Return the server's time as this client last measured it, never less than before."""

@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, Literal
 
+from tenuto.backends._listener import Listener
 from tenuto.errors import (
     Closed,
     Conflict,
@@ -34,6 +35,7 @@ from tenuto.errors import (
     NewerFormat,
     RequestExpired,
     RequestReused,
+    TenutoError,
     TooLarge,
 )
 from tenuto.kernel import keys
@@ -61,6 +63,7 @@ from tenuto.kernel.contract import (
 from tenuto.kernel.transact import is_first_use, request_time
 
 try:
+    from tenuto.backends import _redis_bells as bells
     from tenuto.backends import _redis_check as checking
     from tenuto.backends import _redis_rows as rows
     from tenuto.backends import _redis_script as scripts
@@ -113,7 +116,9 @@ class RedisBackend:
     def _start_afresh(self) -> None:
         self._opening = threading.Lock()
         self._ready = False
-        self._link = Link(self.target, self._timeout, self._inspected)
+        link = self._link = Link(self.target, self._timeout, self._inspected)
+        self._listener = Listener(lambda: bells.listen(link), (TenutoError, *bells.FAILURES))
+        weakref.finalize(self, self._listener.close)
         self._names: dict[bytes, tuple[bytes, ...]] = {}
         self._commits = 0
         self._left_behind = 0
@@ -244,9 +249,12 @@ class RedisBackend:
         versions, repeated = rows.versions_in(reply[9:]), reply[:1] == b"r"
         return Commit(versions, rows.time_in(reply[1:9]) if repeated else self._heard(reply[1:9]), repeated)
 
-    def bell(self, stream: bytes) -> Bell:  # noqa: ARG002 - the contract's
-        """Return a bell that stays silent: watchers poll."""
-        return Bell()
+    def bell(self, stream: bytes) -> Bell:
+        """Return a bell that is live on a server and behind Sentinel; on a cluster watchers poll."""
+        tenant = _tenant(stream)
+        if tenant is None or self._closed or self.target.kind == "cluster":
+            return Bell()
+        return self._listener.bell(self._named(tenant)[0] + b":" + stream[len(tenant) :])
 
     def now(self) -> float:
         """Return the server's time, never less than before. It is measured now and then, not at each call."""
@@ -300,6 +308,7 @@ class RedisBackend:
     def close(self) -> None:
         """Let go of every connection; a call in another thread ends first."""
         self._closed = True
+        self._listener.close()
         self._link.close()
 
     # -- opening -----------------------------------------------------------------------------
@@ -324,6 +333,7 @@ class RedisBackend:
     def _after_fork(self) -> None:
         """Start afresh in a forked child: the parent's connections and locks are not this process's."""
         _inherited.append(self._link)
+        self._listener.forget()
         self._start_afresh()
 
     # -- one call ----------------------------------------------------------------------------
