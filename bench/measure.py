@@ -277,7 +277,11 @@ def in_threads(makers: Sequence[Callable[[], Callable[[int], Any]]], seconds: fl
     outcomes: list[tuple[list[float], list[str]]] = []
 
     def work(maker: Callable[[], Callable[[int], Any]]) -> None:
-        call = maker()
+        try:
+            call = maker()
+        except BaseException:
+            ready.abort()  # or everybody would wait for this one
+            raise
         ready.wait()
         ready.wait()
         outcomes.append(repeat(call, until))
