@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check lint types quick servers bench lock clean
+.PHONY: demo test check lint types quick servers bench peers lock clean
 
 demo: $(READY)
 	$(BIN)/python examples/count.py --demo
@@ -59,4 +59,4 @@ lock:
 	rm -rf $(VENV)-lock
 
 clean:
-	rm -rf $(VENV) .servers .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) $(VENV)-bench .servers .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
