@@ -128,6 +128,10 @@ def test_whatever_was_acknowledged_restores(
             except Exception:
                 assert work is fork, "only a fork that had been made is refused"
             check_references(agent)
+        if work is delete:
+            left = agent.kernel.scan(keys.pack("t", "checkpoint", "at"), limit=100)
+            assert len(left) == 1, "only the end that keeps the count"
+            assert b"auto" not in left[0].value
         agent.checkpoint.create("more", {"n": 1}, thread="t")
         assert agent.checkpoint.restore(thread="t") == {"n": 1}
         if ended:

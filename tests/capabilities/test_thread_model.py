@@ -1,6 +1,6 @@
 """Threads against lists: random appends, forks, compactions, ends and expiry by two clients; nothing may differ."""
 
-from itertools import count
+import uuid
 from typing import Any
 
 import pytest
@@ -21,7 +21,6 @@ from tenuto.testing import HeldClock
 
 IDS = ["a", "b", "c"]
 some_id = st.sampled_from(IDS)
-_examples = count()
 
 
 class Kept:
@@ -66,7 +65,7 @@ class Conversations(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.prefix = f"{next(_examples)}-"
+        self.prefix = f"{uuid.uuid4().hex}-"  # nobody else on a shared server has it
         self.clients = [Tenuto(name, self.backend, clock=self.clock) for name in ("one", "two")]
         self.kept: dict[str, Kept] = {}
         self.number = 0

@@ -225,7 +225,7 @@ class Checkpoints:
         for start in range(0, len(numbers), 100):
             some: list[Write] = [Put(line.hidden_key(number), b"") for number in numbers[start : start + 100]]
             yield from settle(self._kernel, [], some)
-        if numbers:
+        if numbers or line.hidden():  # what an earlier call hid and was killed before it took it away goes now
             self._tips.forget(line)
             yield from remove(self._kernel, line, self._blobs)
         return len(numbers)

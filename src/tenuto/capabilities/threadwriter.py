@@ -361,6 +361,9 @@ class Writer:
         delays = _delays()
         while True:
             last = self._log.last()
+            if last is not None and last.kind == ENDED:
+                yield from self.release(last.place.since)  # whoever ended it may have been killed before it was done
+                return False
             if last is None or not self._log.is_live(last):
                 return False
             record = self._kernel.read([self._listing])[0]
@@ -389,7 +392,8 @@ class Writer:
                 yield from settle(self._kernel, [], [Delete(record.key) for record in found])
             if self._kernel.scan(log.own + _FORK + keys.pack(since), limit=1):
                 return
-            parts = parts_of(log.line(since))
+            began = self._kernel.entries(log.own, after=since - 1, limit=1)
+            parts = [] if began[0].forgotten else parts_of(log.unpack(began[0]))
             yield from self._trim(log, since)
             if not parts:
                 return
