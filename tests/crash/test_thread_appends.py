@@ -38,7 +38,7 @@ def test_two_processes_append_to_one_thread(path):
     # the numbers of both together are 2, 4, 6, … without a gap
     assert sorted(number for told in said.values() for _, number in told) == list(range(2, 4 * EACH + 1, 2))
     assert report.ok, report.findings
-    # and they did meet: one writer after the other would prove nothing
+    # and they did meet, since each waited for the other on its way: one writer after the other would prove nothing
     turns = [m["who"] for m in messages]
     assert sum(one != two for one, two in itertools.pairwise(turns)) > 1
 
