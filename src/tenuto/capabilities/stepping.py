@@ -321,7 +321,8 @@ class _Attempts:
             return answer
         if not isinstance(answer, Happened | NotHappened) and op is not None and op.question is not None:
             question, _ = run.engine.inbox.look(op.question)
-            answer = (questions.verdict(question) if question is not None else None) or answer
+            said_by_people = None if question is None else questions.verdict(question)
+            answer = answer if said_by_people is None else said_by_people
             if question is not None and question.status == "pending":
                 raise self._in_doubt(op.question, answer)
         if isinstance(answer, Happened | NotHappened):
