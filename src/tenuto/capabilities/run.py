@@ -27,7 +27,7 @@ from tenuto.capabilities.runlog import EMITTED, RESULT, Identity
 from tenuto.capabilities.running import Engine, Running, current, current_step
 from tenuto.capabilities.stepping import MISSING, Effect, Lane, Retry, Step, Verify, recalled, stepping
 from tenuto.capabilities.threads import Thread
-from tenuto.errors import InvalidInput
+from tenuto.errors import InvalidInput, StaleLease
 from tenuto.kernel import codec, keys
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.contract import Append
@@ -228,6 +228,7 @@ class Run:
     def taking(self) -> Work[None]:
         """Begin the body."""
         yield self._running.take()
+        self.state._held.clear()
         self._tokens.append(current.set(self._running))
 
     def leaving(self, error: BaseException | None) -> Work[None]:
@@ -270,8 +271,9 @@ def noted(run: Running, kind: str, make: Callable[[], Any], *, name: str | None 
     run.may_begin(f"run.{kind}")
     value = codec.unpack(codec.pack(make()))
     data = [identity.stored(), 0, value, False, 0.0, list(usage), False]
-    checks, writes = yield run.log.weighed(RESULT, run.number(), data, 2)
-    yield run.write(checks, writes)
+    with run.busy():
+        checks, writes = yield run.log.weighed(RESULT, run.number(), data, 2)
+        yield run.write(checks, writes)
     return value
 
 
@@ -423,7 +425,12 @@ class RunThread:
         def along(before: int, after: int) -> list[Append]:
             return [run.log.line(RESULT, n, [identity.stored(), 0, [before, after], False, 0.0, [], False])]
 
-        return int((yield self._thread.appending(messages, fence=run.lease, along=along)))
+        with run.busy():
+            try:
+                return int((yield self._thread.appending(messages, fence=run.lease, along=along)))
+            except StaleLease as error:
+                yield run.fenced_out(error, [], [])
+                raise
 
     def messages(self, last: int | None = None, after: int | None = None) -> list[Any]:
         """Return the conversation as it is at this point of the run: all, the `last` so many, those `after` a number."""
