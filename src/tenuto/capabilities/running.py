@@ -466,13 +466,19 @@ class Running:
             return f"starting {self.id}"
         done = [op for op in self.told.ops.values() if op.state == "done" and op.identity.kind in ("step", "map")]
         begun = [op for op in self.told.ops.values() if op.state != "done" and op.identity.kind in ("step", "map")]
-        where = f" at {begun[0].identity.name}" if begun else f" after {done[-1].identity.name}" if done else ""
-        saved = f"{sum(op.seconds for op in done):.1f} s"
-        cost = usage_sum(done)
+        where = f" at {_called(begun[0])}" if begun else f" after {_called(done[-1])}" if done else ""
+        seconds, cost = sum(op.seconds for op in done), usage_sum(done)
+        saved = [f"{seconds:.1f} s"] if seconds >= 0.05 else []
         if cost:
-            saved += f" and ${cost:.2f}"
-        count = f"{len(done)} step{'' if len(done) == 1 else 's'} reused, {saved} saved"
+            saved.append(f"${cost:.2f}")
+        count = f"{len(done)} step{'' if len(done) == 1 else 's'} reused"
+        if saved:
+            count += f", {' and '.join(saved)} saved"
         return f"{'replaying' if self.over else 'resuming'} {self.id}{'' if self.over else where} ({count})"
+
+
+def _called(op: Op) -> str:
+    return op.identity.name if op.identity.key is None else f"{op.identity.name} [{op.identity.key}]"
 
 
 def begun(
