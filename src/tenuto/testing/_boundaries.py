@@ -238,7 +238,7 @@ def watch(notes: Notes, plan: Plan, url: str, agent: Any) -> Watch:
     def watched_commit(self: Tenant, checks: Any, writes: Any, *, request: bytes | None = None) -> Commit:
         return watched.commit(commit, self, checks, writes, request=request)
 
-    client.connect = opened  # type: ignore[assignment]
+    client.connect = opened  # type: ignore[assignment,attr-defined]
     Tenant.__init__ = confined  # type: ignore[method-assign]
     Tenant.commit = watched_commit  # type: ignore[method-assign]
     stepping._Attempts._call = lambda self: watched.call(self, call(self))  # type: ignore[method-assign]
