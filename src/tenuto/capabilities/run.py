@@ -25,7 +25,7 @@ from tenuto.capabilities.arguments import Described
 from tenuto.capabilities.replay import LENIENT
 from tenuto.capabilities.runlog import EMITTED, RESULT, Identity
 from tenuto.capabilities.running import Engine, Running, current, current_step
-from tenuto.capabilities.stepping import Effect, Lane, Retry, Step, Verify, stepping
+from tenuto.capabilities.stepping import MISSING, Effect, Lane, Retry, Step, Verify, recalled, stepping
 from tenuto.capabilities.threads import Thread
 from tenuto.errors import InvalidInput
 from tenuto.kernel import codec, keys
@@ -113,6 +113,8 @@ class Run:
         `verify(intent)` is asked before any repeat. `timeout` ends the waiting; a blocking function cannot be
         stopped, and goes on in its thread. `schema` is the type of the result, by default what `fn` is annotated with.
         """
+        if key is None and schema is None and (told := recalled(self._running, name, fn, args)) is not MISSING:
+            return told  # type: ignore[no-any-return]
         step = Step(name, fn, args, key, effect, verify, retry, timeout, schema)
         return perform(stepping(self._running, step), self.clock)  # type: ignore[no-any-return]
 

@@ -157,7 +157,7 @@ class Running:
         if self._open:
             raise InvalidInput(f"The run {self.id!r} is open already in this handle.")
         above = current.get()
-        if above is not None and above.id == self.id:
+        if above is not None and above.id == self.id and above.engine is self.engine:
             raise RunBusy(f"The run {self.id!r} is asked for inside of itself. Give what it begins an id of its own.")
         left = self._wait  # counted by what was slept: a clock set back would never end it
         for delay in backoff(None, first=0.01, most=0.25):
@@ -263,6 +263,17 @@ class Running:
                 "Use another id for more work, or runs.fork.",
                 identity.name,
             )
+        return op
+
+    def recall_next(self, name: str, digest: bytes) -> Op | None:
+        """Return the next step on record if it is this one and is done; the short way of `recall`, for a long past."""
+        if not self._open or self._lost is not None or current_step.get() is not None:
+            return None
+        with self._lock:
+            op = self.past.take_next(name, digest)
+            if op is not None:
+                which = ("step", name, digest)
+                self._equals[which] = self._equals.get(which, 0) + 1
         return op
 
     def value_of(self, op: Op) -> Any:

@@ -22,7 +22,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, Self
 
 from tenuto.capabilities import outcomes, questions
-from tenuto.capabilities.arguments import Described, describe, revealed
+from tenuto.capabilities.arguments import Described, describe, digest_of, revealed
 from tenuto.capabilities.outcomes import Schema, schema_of
 from tenuto.capabilities.questions import Answer, Happened, NotHappened, Unknown
 from tenuto.capabilities.runlog import (
@@ -147,6 +147,16 @@ class Step:
             raise InvalidInput("verify is a function that is asked whether the step happened.")
         if self.retry is not None and not isinstance(self.retry, Retry):
             raise InvalidInput("retry is a tenuto.Retry.")
+
+
+MISSING: Final = object()
+
+
+def recalled(run: Running, name: str, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Return what a step without options came to, if it is the next on record and done; else `MISSING`."""
+    digest = digest_of(fn, args) if run.past.next > 1 else None
+    op = run.recall_next(name, digest) if digest is not None else None
+    return MISSING if op is None else op.value
 
 
 def stepping(run: Running, step: Step) -> Work[Any]:
