@@ -354,13 +354,7 @@ class _Trials:
 def _called(work: Workflow, crash: Crash) -> Any:
     given = (crash,) if inspect.signature(work).parameters else ()
     value = work(*given)
-    if not inspect.isawaitable(value):
-        return value
-
-    async def awaited() -> Any:
-        return await value
-
-    return asyncio.run(awaited())
+    return asyncio.run(value) if inspect.iscoroutine(value) else value
 
 
 def killed_everywhere(workflow: Workflow, **options: Any) -> Report:
