@@ -39,6 +39,7 @@ _EVERY: Final = keys.pack("runs", "index", "every")
 _OPEN: Final = keys.pack("runs", "open")
 _OF_USER: Final = keys.pack("runs", "index", "user")
 _PAGE: Final = 5_000
+_GETS_ON: Final = frozenset({RESULT, ERROR, DOUBT, HALTED, WAITS, EMITTED, COMPLETED, FAILED, QUEUED})
 _TOO_LARGE: Final = 4 * 1024 * 1024
 
 
@@ -101,6 +102,8 @@ class Op:
     until: float | None = None
     ref: str | None = None
     verified = False
+    left = False
+    """True where its error left the run."""
 
     def __init__(self, n: int, identity: Identity, at: float) -> None:
         self.n = n
@@ -119,6 +122,8 @@ class Told:
         self.error: dict[str, Any] | None = None
         self.form, self.value, self.raw = PLAIN, None, b""
         self.last = 0
+        self.got_on = 0
+        """The last line that says that something has come of the run's work."""
 
     @property
     def next(self) -> int:
@@ -166,8 +171,8 @@ class RunLog:
         found, last = Told(), 0
         for entry in self.entries(first):
             last = entry.number
-            if not entry.forgotten:
-                _fold(found, entry)
+            if not entry.forgotten and _fold(found, entry) in _GETS_ON:
+                found.got_on = entry.number
         found.last = last
         return found
 
@@ -270,7 +275,8 @@ def references(entry: Entry) -> set[bytes]:
     return set() if entry.forgotten else held_in(codec.decode(entry.value)[4])
 
 
-def _fold(told: Told, entry: Entry) -> None:  # noqa: C901, PLR0912 - one kind of line after the other
+def _fold(told: Told, entry: Entry) -> int:  # noqa: C901, PLR0912 - one kind of line after the other
+    """Take a line in; return of which kind it is."""
     line = codec.decode(entry.value)
     kind, n, data, at = line[2], line[3], line[4], entry.written_at
     op = told.ops.get(n)
@@ -300,6 +306,7 @@ def _fold(told: Told, entry: Entry) -> None:  # noqa: C901, PLR0912 - one kind o
             op = told.ops[n] = Op(n, identity_of(identity), at)
         op.state, op.attempts, op.error = "begun", attempt, error
         op.question = None  # what was said of an earlier attempt says nothing of this one
+        op.left = False
         op.doubts += why == "doubt"
     elif kind == WAITS:
         op = told.ops[n] = Op(n, identity_of(data[0]), at)
@@ -317,8 +324,28 @@ def _fold(told: Told, entry: Entry) -> None:  # noqa: C901, PLR0912 - one kind o
         told.form, told.value, told.raw = data[0], data[1], entry.value if data[2] else b""
     elif kind == FAILED:
         told.error = data
+        for number in data.get("steps", ()):
+            if number in told.ops:
+                told.ops[number].left = True
+    return int(kind)
 
 
 def usage_sum(ops: Iterable[Op]) -> float:
     """Return what steps cost, as far as they said so."""
     return float(sum(one[3] for op in ops for one in op.usage if one[3] is not None))
+
+
+def resume_line(run_id: str, told: Told, *, resumed: bool, over: bool) -> str:
+    """Say where a run stands as it is taken: `resuming trip-42 at book (1 step reused, 4.1 s saved)`."""
+    if not resumed and not over:
+        return f"starting {run_id}"
+    steps = [op for op in told.ops.values() if op.identity.kind in ("step", "map")]
+    done = [op for op in steps if op.state == "done"]
+    begun = [op for op in steps if op.state != "done"]
+    where = f" at {begun[0].identity.name}" if begun else f" after {done[-1].identity.name}" if done else ""
+    saved = f"{sum(op.seconds for op in done):.1f} s"
+    cost = usage_sum(done)
+    if cost:
+        saved += f" and ${cost:.2f}"
+    count = f"{len(done)} step{'' if len(done) == 1 else 's'} reused, {saved} saved"
+    return f"{'replaying' if over else 'resuming'} {run_id}{'' if over else where} ({count})"

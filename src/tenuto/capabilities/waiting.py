@@ -17,7 +17,7 @@ from tenuto.capabilities.context import Context, stamp
 from tenuto.capabilities.replay import LENIENT
 from tenuto.capabilities.runlog import ERROR, PLAIN, RESULT, SIGNALLED, WAITS, Identity, Op, RunLog
 from tenuto.capabilities.running import Running
-from tenuto.errors import Conflict, InvalidInput, TimedOut, Waiting
+from tenuto.errors import Conflict, InvalidInput, StateConflict, TimedOut, Waiting
 from tenuto.kernel import codec
 from tenuto.kernel.bell import Pause
 from tenuto.kernel.contract import Check, Delete, Put, Write
@@ -30,7 +30,11 @@ _OFTEN, _RARELY = 0.02, 0.5
 
 def sleeping(run: Running, duration: Duration) -> Work[None]:
     """Return when so much time has passed since this was first asked for."""
-    length = seconds(duration)
+    with run.doing("run.sleep"):
+        return (yield from _sleeping(run, seconds(duration)))
+
+
+def _sleeping(run: Running, length: float) -> Work[None]:
     identity, op = yield from _recalled(run, "sleep", "sleep", codec.digest(codec.pack(length)))
     if op is None:
         now = run.context.kernel.now()
@@ -42,6 +46,11 @@ def sleeping(run: Running, duration: Duration) -> Work[None]:
 
 def signalled(run: Running, event: str, timeout: Duration | None) -> Work[Any]:
     """Return what a signal brings; `TimedOut` if none has come in time."""
+    with run.doing("run.wait"):
+        return (yield from _signalled(run, event, timeout))
+
+
+def _signalled(run: Running, event: str, timeout: Duration | None) -> Work[Any]:
     where = run.log.signal_key(event)
     identity, op = yield from _recalled(run, "wait", event, LENIENT)
     if op is not None and op.state == "done":
@@ -59,7 +68,7 @@ def signalled(run: Running, event: str, timeout: Duration | None) -> Work[Any]:
             line = run.log.line(RESULT, n, [stored, PLAIN, payload, False, 0.0, [], False])
             try:
                 yield run.write([Check(where, record.version)], [line, Delete(where)])
-            except Conflict:
+            except StateConflict:  # and no other: whoever lost the run does not look again
                 continue
             return payload
         if op is None:
@@ -85,6 +94,13 @@ def asked(
     deadline: Duration | None,
 ) -> Work[Any]:
     """Return people's answer; `TimedOut` if none has come in time, `Conflict` if the question was taken back."""
+    with run.doing("run.ask"):
+        return (yield from _asked(run, text, to, context, choices, deadline))
+
+
+def _asked(
+    run: Running, text: str, to: str | None, context: Any, choices: Sequence[Any] | None, deadline: Duration | None
+) -> Work[Any]:
     identity, op = yield from _recalled(run, "ask", "ask", codec.digest(codec.pack(text)))
     if op is not None and op.state == "done":
         return run.value_of(op)
@@ -120,7 +136,7 @@ def asked(
         line = run.log.line(ERROR, op.n, [None, outcomes.told(problem), run.next, 0.0, []])
         try:
             yield run.write([Check(questions.question_key(op.ref or ""), version)] if late else [], [line, *late])
-        except Conflict:
+        except StateConflict:
             continue  # it was answered at the last moment
         raise problem
 
@@ -141,7 +157,8 @@ def _until(run: Running, op: Op, ref: tuple[str, str] | None, what: str) -> Work
 
 def _pause(run: Running, until: float | None, ref: tuple[str, str] | None, what: str, delay: float) -> Work[None]:
     """Let a moment pass where the run waits in place; else pause it."""
-    if not run.block:
+    run.in_time(f"going on: it {what}")
+    if not run.block or run.leaving:
         run.waits.append((*(ref or ("", "")), until))
         raise Waiting(
             f"The run {run.id!r} {what}. Make the same call again then, or let a worker do it.", run.id, until
