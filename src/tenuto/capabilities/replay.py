@@ -45,6 +45,11 @@ class Past:
             else:
                 self._alone.append(op)
 
+    @property
+    def has_next(self) -> bool:
+        """Tell whether something is on record that has its place in an order."""
+        return bool(self._alone)
+
     def take_next(self, name: str, digest: bytes) -> Op | None:
         """Return the next thing on record if it is this step, and it is done as most are: plainly, and all of it here."""
         if self._alone:

@@ -229,6 +229,7 @@ class Run:
     def taking(self) -> Work[None]:
         """Begin the body."""
         yield self._running.take()
+        self.state._held.clear()
         self._tokens.append(current.set(self._running))
 
     def leaving(self, error: BaseException | None) -> Work[None]:
@@ -272,7 +273,7 @@ def noted(run: Running, kind: str, make: Callable[[], Any], *, name: str | None 
     if op is not None:
         return run.value_of(op)
     run.may_begin(f"run.{kind}")
-    with run.doing(f"run.{kind}"):
+    with run.busy():
         value = codec.unpack(codec.pack(make()))
         data = [identity.stored(), 0, value, False, 0.0, list(usage), False]
         yield run.record(RESULT, run.number(), data, 2)
@@ -429,7 +430,7 @@ class RunThread:
         def along(before: int, after: int) -> list[Append]:
             return [run.log.line(RESULT, n, [identity.stored(), 0, [before, after], False, 0.0, [], False])]
 
-        with run.doing("run.thread"):
+        with run.busy():
             return int((yield run.guarded(self._thread.appending(messages, fence=run.lease, along=along))))
 
     def messages(self, last: int | None = None, after: int | None = None) -> list[Any]:

@@ -205,6 +205,8 @@ class Running:
                 return False
             self.lease.kept()
         self._head, self.told, self.past = head, told, Past(self.id, told)
+        self.waits, self.instead, self._lost, self.leaving = [], None, None, False
+        self._equals, self._maps, self._raised = {}, {}, []
         self.user = head.user
         self.next = told.next
         self._open, self._home, self._pid = True, _here(), os.getpid()
@@ -235,7 +237,6 @@ class Running:
 
     def _beginning(self, head: Head | None, told: Told, last: int) -> tuple[Head, list[Write]]:
         now = self.context.kernel.now()
-        deadline = None if self._deadline is None else now + self._deadline
         if head is None:
             head, told.started, line = begun(self, self.log, self.given, now, last)
             told.at = now
@@ -250,8 +251,8 @@ class Running:
             head = head._replace(takeovers=head.takeovers + 1 if idle else 0)
             writes = [self.log.line(RESUMED, 0, None)] if self.resumed else []
         head = head._replace(status="running", changed=now, wake=None, waits=(), upto=last + len(writes[:1]))
-        if deadline is not None:
-            head = head._replace(deadline=deadline)
+        if self._deadline is not None:  # from when the run began: the same call again does not put it off
+            head = head._replace(deadline=head.created + self._deadline)
         return head, [*writes, *self.log.placed(head)]
 
     # -- what is on record -------------------------------------------------------------------------------------
@@ -308,7 +309,7 @@ class Running:
 
     def beside(self) -> bool:
         """Tell whether this is asked beside other steps, or from another task or thread than the run's own."""
-        return bool(self._flying) or _here() != self._home
+        return bool(self._flying or self._busy) or _here() != self._home
 
     def mapping(self, name: str) -> int:
         """Return which map of its name begins now, from 1 on."""
@@ -317,10 +318,10 @@ class Running:
             return self._maps[name]
 
     @contextmanager
-    def doing(self, what: str) -> Iterator[None]:
-        """Know that something is being done: the run is not left before it has ended, and does not begin after that."""
+    def busy(self) -> Iterator[None]:
+        """Know that something is written or waited for: the run is not left meanwhile, and nothing begins after that."""
         with self._lock:
-            self._must_be_open(what)
+            self._must_be_open("it")
             self._busy += 1
         try:
             yield
@@ -370,7 +371,7 @@ class Running:
         deadline = self._head.deadline if self._head is not None else None
         if deadline is not None and self.context.kernel.now() > deadline:
             raise TimedOut(
-                f"The run {self.id!r} has passed its deadline; {what} was not done. Give it a later one with deadline=."
+                f"The run {self.id!r} has passed its deadline; {what} was not done. deadline= gives it a later one, counted from when it began."
             )
 
     # -- writing -----------------------------------------------------------------------------------------------
@@ -389,7 +390,7 @@ class Running:
             try:
                 return (yield from commit(self.context, checks, writes, self.lease, f"The run {self.id!r}", request))
             except StaleLease as error:
-                yield from self._fenced_out(error, checks, writes if saving else ())
+                yield from self.fenced_out(error, checks, writes if saving else ())
             except StorageUnavailable as error:
                 waited += delay
                 if not saving or waited > PATIENCE:
@@ -421,13 +422,13 @@ class Running:
         try:
             return (yield from steps)
         except StaleLease as error:
-            yield from self._fenced_out(error, (), ())
+            yield from self.fenced_out(error, (), ())
         except StorageUnavailable as error:
             self._lost = error
             raise
         raise AssertionError("who is fenced out does not go on")
 
-    def _fenced_out(self, error: StaleLease, checks: Sequence[AnyCheck], writes: Sequence[Write]) -> Steps[None]:
+    def fenced_out(self, error: StaleLease, checks: Sequence[AnyCheck], writes: Sequence[Write]) -> Steps[None]:
         """Raise `Cancelled` if that is why we may not write any more; what had been done is recorded still."""
         head, _ = self.log.head()
         if head is not None and head.status == "cancelled":
@@ -452,7 +453,7 @@ class Running:
         return error
 
     def leave(self, error: BaseException | None, result: Any = None) -> Work[None]:  # noqa: C901 - one way out after the other
-        """Leave the run: completed, failed, paused, or as whoever was interrupted."""
+        """Leave the run: completed, failed, paused, or interrupted."""
         orderly = error is None or isinstance(error, Exception | Paused)
         self.leaving, was_open = orderly, False
         while True:
@@ -462,7 +463,9 @@ class Running:
                     break
             yield Pause(0.005)  # what is done beside comes to its end, and is recorded
         if not was_open or self.over:
-            self._over_again(error)
+            forgotten = self.past.forgotten() if was_open and error is None else None
+            if forgotten is not None:
+                raise forgotten
             return
         of_another = isinstance(error, Cancelled) and error.run != self.id
         if self._lost is not None or (isinstance(error, StaleLease | Cancelled) and not of_another):
@@ -484,12 +487,6 @@ class Running:
             yield from self._fail(error)
         else:
             yield from self._pause(error)
-
-    def _over_again(self, error: BaseException | None) -> None:
-        if error is None and self.over:
-            forgotten = self.past.forgotten()
-            if forgotten is not None:
-                raise forgotten
 
     def _complete(self, result: Any) -> Work[Exception | None]:
         forgotten = self.past.forgotten()
@@ -544,7 +541,7 @@ class Running:
                     raise
             except Conflict as error:
                 if not checks or self.lease.token_key in error.keys:
-                    yield from self._fenced_out(StaleLease(str(error), error.keys), [], [])
+                    yield from self.fenced_out(StaleLease(str(error), error.keys), [], [])
                 request = None  # others refer to a large part of the result just then: it is counted again
             else:
                 return
