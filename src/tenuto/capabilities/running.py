@@ -68,6 +68,8 @@ log: Final = logging.getLogger("tenuto.runs")
 TTL: Final = 10.0
 PATIENCE: Final = 60.0
 """For so many seconds a result is tried to be stored while the store is away."""
+_WORTH: Final = 0.05
+"""So many seconds saved are worth a word."""
 
 current: contextvars.ContextVar[Running | None] = contextvars.ContextVar("tenuto_run", default=None)
 current_step: contextvars.ContextVar[StepContext | None] = contextvars.ContextVar("tenuto_step", default=None)
@@ -442,14 +444,16 @@ class Running:
         """Say where the run stands, as it was taken."""
         if not self.resumed and not self.over:
             return f"starting {self.id}"
-        done = [op for op in self.told.ops.values() if op.state == "done" and op.identity.kind in ("step", "map")]
-        begun = [op for op in self.told.ops.values() if op.state != "done" and op.identity.kind in ("step", "map")]
-        where = f" at {begun[0].identity.name}" if begun else f" after {done[-1].identity.name}" if done else ""
-        saved = f"{sum(op.seconds for op in done):.1f} s"
-        cost = usage_sum(done)
-        if cost:
-            saved += f" and ${cost:.2f}"
-        count = f"{len(done)} step{'' if len(done) == 1 else 's'} reused, {saved} saved"
+        ops = [op for _, op in sorted(self.told.ops.items()) if op.identity.kind in ("step", "map")]
+        done = [op for op in ops if op.state == "done"]
+        due = [op for op in ops if op.state != "done" and not (op.state == "error" and self.told.next > op.following)]
+        where = f" at {_called(due[0], ops)}" if due else f" after {_called(done[-1], ops)}" if done else ""
+        cost, took = usage_sum(done), sum(op.seconds for op in done)
+        saved = [f"{took:.1f} s"] if took >= _WORTH else []
+        saved += [f"${cost:.2f}"] if cost else []
+        count = f"{len(done)} step{'' if len(done) == 1 else 's'} reused"
+        if saved:
+            count += f", {' and '.join(saved)} saved"
         return f"{'replaying' if self.over else 'resuming'} {self.id}{'' if self.over else where} ({count})"
 
 
@@ -470,6 +474,15 @@ def begun(
     }
     head = Head("running", started["fn"], started["user"], started["parent"], now, now, last + 1)
     return head, started, own.line(STARTED, 0, started)
+
+
+def _called(op: Op, ops: Sequence[Op]) -> str:
+    """Return what a step is called among others: its name, with its key or which one of that name it is."""
+    name, key = op.identity.name, op.identity.key
+    if key is not None:
+        return f"{name} {key}"
+    which = sum(other.identity.name == name and other.n <= op.n for other in ops)
+    return name if which == 1 else f"{name} number {which}"
 
 
 def _quietly(steps: Steps[None]) -> Steps[None]:
