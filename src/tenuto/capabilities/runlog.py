@@ -316,6 +316,7 @@ def _fold(told: Told, entry: Entry) -> None:  # noqa: C901, PLR0912 - one kind o
         if op is None:
             op = told.ops[n] = Op(n, identity_of(identity), at)
         op.state, op.attempts, op.error = "begun", attempt, error
+        op.question = None  # what was said of an earlier attempt says nothing of this one
         op.doubts += why == "doubt"
     elif kind == WAITS:
         op = told.ops[n] = Op(n, identity_of(data[0]), at)

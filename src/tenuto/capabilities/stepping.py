@@ -14,6 +14,7 @@ runs that step again.
 from __future__ import annotations
 
 import hashlib
+import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -206,7 +207,7 @@ class _Attempts:
             yield from self._again(why, None)
         while True:
             try:
-                value = yield from self._call()
+                value = yield self._call()
             except Paused:
                 if self._written:
                     yield self._run.write([], [self._line(HALTED, None)])
@@ -245,12 +246,12 @@ class _Attempts:
         self._written = True
         yield self._run.write([], [self._line(AGAIN, [identity, self._attempt, why, error])])
 
-    def _call(self) -> Work[Any]:
+    def _call(self) -> Call:
         step, run = self._step, self._run
         inside = StepContext(run, self._n, self._attempt, self._key, self._usage)
         timeout = None if step.timeout is None else seconds(step.timeout, "timeout")
         self._clock = time.monotonic()
-        return (yield Call(step.fn, self._args, lambda: _Around(inside), f"The step {step.name!r}", timeout))
+        return Call(step.fn, self._args, lambda: _Around(inside), f"The step {step.name!r}", timeout)
 
     def _failed(self, error: Exception) -> Work[Answer | None]:
         """Record that an attempt failed; return what is known of it if another one is made, else raise."""
@@ -320,7 +321,8 @@ class _Attempts:
             return answer
         if not isinstance(answer, Happened | NotHappened) and op is not None and op.question is not None:
             question, _ = run.engine.inbox.look(op.question)
-            answer = (questions.verdict(question) if question is not None else None) or answer
+            said_by_people = None if question is None else questions.verdict(question)
+            answer = answer if said_by_people is None else said_by_people
             if question is not None and question.status == "pending":
                 raise self._in_doubt(op.question, answer)
         if isinstance(answer, Happened | NotHappened):
@@ -331,7 +333,7 @@ class _Attempts:
 
     def _ask_people(self, reason: str, error: dict[str, Any] | None) -> Work[None]:
         step, run = self._step, self._run
-        question_id = f"{run.told.started['uid'].hex()[:16]}-{self._n}-{run.context.kernel.now():.3f}"
+        question_id = f"{run.told.started['uid'].hex()[:16]}-{self._n}-{secrets.token_hex(4)}"
         raised = f" It raised {error['type']}: {error['message']:.200}." if error is not None else ""
         began = f"{moment(self._began):%Y-%m-%d %H:%M:%S}"
         question = questions.new(
