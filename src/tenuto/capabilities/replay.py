@@ -7,7 +7,8 @@ found by name and arguments among those.
 
 A step that is not on record is new, and may be run, once everything on record has been asked for; with a key, or
 beside others, also before. A recorded step under another name, with the same key or the same arguments, shows
-that it was renamed: it is not run again.
+that it was renamed: it is not run again. Nor is one whose name is on record with a key and that is asked for
+without, or the other way round.
 """
 
 from __future__ import annotations
@@ -34,9 +35,12 @@ class Past:
         self._beside: dict[Same, deque[Op]] = {}
         self._keyed: dict[tuple[str, str, str], Op] = {}
         self._names: dict[tuple[str, str], set[str]] = {}
+        self._which: dict[int, int] = {}
+        counts: dict[str, int] = {}
         for n in sorted(told.ops):
             op = told.ops[n]
             identity = op.identity
+            self._which[n] = counts[identity.name] = counts.get(identity.name, 0) + 1
             if identity.key is not None:
                 self._keyed[identity.kind, identity.name, identity.key] = op
                 self._names.setdefault((identity.kind, identity.key), set()).add(identity.name)
@@ -81,11 +85,21 @@ class Past:
         if identity.key is not None:
             for name in self._names.get((identity.kind, identity.key), ()):
                 return self._keyed[identity.kind, name, identity.key]
-            return None
+            return self._unkeyed(identity)
+        for op in self._keyed.values():  # it had a key, which was taken away
+            if (op.identity.kind, op.identity.name) == (identity.kind, identity.name):
+                return op
         for (kind, name, digest), ops in self._beside.items():
             renamed = kind == identity.kind and digest == identity.described.digest != LENIENT and name != identity.name
             if renamed or not identity.together:
                 return ops[0]
+        return None
+
+    def _unkeyed(self, identity: Identity) -> Op | None:
+        """Return a step of that name that is on record without a key: one was given to it since."""
+        for op in (*self._alone, *(op for ops in self._beside.values() for op in ops)):
+            if (op.identity.kind, op.identity.name) == (identity.kind, identity.name):
+                return op
         return None
 
     def refuse(self, identity: Identity, op: Op) -> StepMismatch:
@@ -115,21 +129,33 @@ class Past:
         op = self.left()
         if op is None:
             return None
-        name = op.identity.name
         return StepMismatch(
-            f"The run {self._run!r} came to its end without asking for {_called(op.identity)}, which is on record. "
-            f"Let the code ask for it again, or go on from there with runs.fork({self._run!r}, at={name!r}).",
-            name,
+            f"The run {self._run!r} came to its end without asking for {_called(op.identity)}, which is on record "
+            f"(number {op.n}). Let the code ask for it again and make the same call, or go on from there in another "
+            f"run: {self._fork(op)}.",
+            op.identity.name,
         )
+
+    def _fork(self, op: Op) -> str:
+        """Return the call that begins another run with what there is before a step."""
+        key, which = op.identity.key, self._which[op.n]
+        occurrence = f", occurrence={which if key is None else key!r}" if key is not None or which > 1 else ""
+        return f"agent.runs.fork({self._run!r}, NEW_ID, at={op.identity.name!r}{occurrence})"
 
     def _mismatch(self, identity: Identity, due: Op) -> StepMismatch:
         name, was = identity.name, due.identity
-        advice = f"Let the code ask for what is on record, or go on from there with runs.fork({self._run!r}, at={was.name!r})."
+        advice = (
+            "Let the code ask for what is on record and make the same call again, or go on from there in another run: "
+            f"{self._fork(due)}."
+        )
         if (was.kind, was.name, was.key) == (identity.kind, name, identity.key):
             differs = difference(was.described, identity.described)
+            more = " An item of run.map is known by its place: give the same items in the same order."
+            if identity.kind != "map":
+                more = " In runs to come, give a step whose arguments may change a key=."
             return StepMismatch(
                 f"The run {self._run!r} asks for {_called(identity)} with other arguments than on record: {differs}. "
-                f"Nothing was run. {advice} If the arguments do not matter, give the step a key=.",
+                f"Nothing was run. {advice}{more}",
                 name,
             )
         return StepMismatch(
