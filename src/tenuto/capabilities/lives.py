@@ -64,7 +64,7 @@ def _meant(told: Told, given: Mapping[Any, Any], run_id: str) -> dict[int, Any]:
         step: Any = (which, 1) if isinstance(which, str) else which
         if step not in by_name:
             raise NotFound(
-                f"The run {run_id!r} has no step {which!r} on record. See which it has with runs.get({run_id!r})."
+                f"The run {run_id!r} has no step {which!r} on record. See which it has with agent.runs.get({run_id!r}).steps."
             )
         found[by_name[step]] = value
     return found
@@ -88,10 +88,11 @@ def fork(
         cut = next((n for n, steps in named_steps(told).items() if (at, occurrence) in steps), 0)
         if not cut:
             raise NotFound(
-                f"The run {old.id!r} has no step {at!r} number {occurrence} on record. See runs.get({old.id!r})."
+                f"The run {old.id!r} has no step {at!r} number {occurrence!r} on record. See which it "
+                f"has with agent.runs.get({old.id!r}).steps."
             )
     elif args is not None:
-        raise InvalidInput("args= are those of the step at=; say which.")
+        raise InvalidInput("args= are those of the step at=; say which: at=STEP.")
     instead = _meant(told, results or {}, old.id)
     if any(n >= cut for n in instead):
         raise InvalidInput(f"results= are those of steps before {at!r}; that one and the rest run anew.")
@@ -192,7 +193,8 @@ def delete(
         holder = held_by()
         if holder is not None:
             raise RunBusy(
-                f"The run {log.id!r} is in the hands of {holder}. Cancel it first with runs.cancel({log.id!r})."
+                f"The run {log.id!r} is in the hands of {holder}. Wait until it is done, or call "
+                f"agent.runs.cancel({log.id!r}) first."
             )
         gone = head._replace(status="deleting", changed=log.context.kernel.now())
         writes: list[Write] = [*log.placed(gone), Put(token, codec.encode(None))]

@@ -92,7 +92,7 @@ def given_up(engine: Engine, one: Due) -> Steps[None]:
     error = {
         "type": "Interrupted",
         "message": f"The run was taken over {one.head.takeovers} times in a row without getting on; whatever it does "
-        f"next ends its process. Find out why, then call runs.retry({one.id!r}).",
+        f"next ends its process. Find out why, then call agent.runs.retry({one.id!r}).",
     }
     head = one.head._replace(status="failed", changed=engine.context.kernel.now())
     try:

@@ -157,7 +157,7 @@ class Running:
     def take(self) -> Steps[None]:
         """Take the run and read what it has done; `RunBusy` if somebody else has it for longer than we wait."""
         if self._open:
-            raise InvalidInput(f"The run {self.id!r} is open already in this handle.")
+            raise InvalidInput(f"The run {self.id!r} is open already in this handle; go on with the one you have.")
         above = current.get()
         if above is not None and above.id == self.id:
             raise RunBusy(f"The run {self.id!r} is asked for inside of itself. Give what it begins an id of its own.")
@@ -174,7 +174,8 @@ class Running:
                 holder = "somebody who was faster"
             if left <= 0:
                 raise RunBusy(
-                    f"The run {self.id!r} is in the hands of {holder}. Wait for it with wait=, or read it with runs.get()."
+                    f"The run {self.id!r} is in the hands of {holder}. Wait longer with wait=, or look at it with "
+                    f"agent.runs.get({self.id!r})."
                 )
             pause = min(delay, left)
             left -= pause
@@ -203,7 +204,8 @@ class Running:
         """Raise unless what is asked for is what was begun."""
         if head.status == "cancelled":
             raise Cancelled(
-                f"The run {self.id!r} was cancelled. To let it go on after all, call runs.retry({self.id!r}).", self.id
+                f"The run {self.id!r} was cancelled. To let it go on after all, call agent.runs.retry({self.id!r}).",
+                self.id,
             )
         if self.user is not None and head.user != self.user:
             raise Conflict(
@@ -262,7 +264,7 @@ class Running:
         if op is None and self.over:
             raise StepMismatch(
                 f"The run {self.id!r} is completed, and {identity.name!r} is not on its record. Nothing was run. "
-                "Use another id for more work, or runs.fork.",
+                f"Use another id for more work, or go on from here in another run: agent.runs.fork({self.id!r}, NEW_ID).",
                 identity.name,
             )
         return op
@@ -313,7 +315,10 @@ class Running:
             raise self._lost
         inside = current_step.get()
         if inside is not None and inside.run is self:
-            raise InvalidInput(f"{what} was asked for inside of a step, whose function would not run on a replay.")
+            raise InvalidInput(
+                f"{what[:1].upper()}{what[1:]} was asked for inside of a step, whose function is not called on a replay. "
+                "Ask for it in the run's body, or let the step begin a run of its own."
+            )
 
     def may_begin(self, what: str) -> None:
         """Raise if nothing new may begin: the run is to stop, or its time is over."""
@@ -322,7 +327,8 @@ class Running:
         deadline = self._head.deadline if self._head is not None else None
         if deadline is not None and self.context.kernel.now() > deadline:
             raise TimedOut(
-                f"The run {self.id!r} has passed its deadline; {what} was not done. Give it a later one with deadline=."
+                f"The run {self.id!r} has passed its deadline; {what} was not done. Give it a later one with "
+                "deadline= and make the same call again."
             )
 
     # -- writing -----------------------------------------------------------------------------------------------
@@ -352,10 +358,13 @@ class Running:
             if writes:
                 with suppress(Conflict):  # somebody has let it go on meanwhile
                     yield from settle(self.context.kernel, [token, *checks], writes)
-            self._lost = Cancelled(f"The run {self.id!r} was cancelled.", self.id)
+            self._lost = Cancelled(
+                f"The run {self.id!r} was cancelled; what it had done by then is on record. Stop this work here.",
+                self.id,
+            )
         else:
             self._lost = StaleLease(
-                f"The run {self.id!r} has passed to another holder; nothing was written. Stop this work here.",
+                f"The run {self.id!r} has passed to another holder, who goes on with it; nothing was written. Stop this work here.",
                 error.keys,
             )
         raise self._lost from error

@@ -187,7 +187,7 @@ class Runs:
             head, version = log.must()
             if head.status == "completed":
                 raise InvalidInput(
-                    f"The run {run_id!r} is completed. To do it otherwise, fork it: runs.fork({run_id!r}, …)."
+                    f"The run {run_id!r} is completed. To do it otherwise, fork it: agent.runs.fork({run_id!r}, NEW_ID, at=STEP)."
                 )
             self._must_be_free(run_id)
             again = head._replace(
@@ -224,7 +224,7 @@ class Runs:
         """
         old, new = RunLog(self._context, run_id), RunLog(self._context, new_id)
         if old.id == new.id:
-            raise InvalidInput("A fork has an id of its own.")
+            raise InvalidInput(f"A fork has an id of its own, not {run_id!r} again; the original stays as it is.")
         if args is not None and not isinstance(args, list | tuple):
             raise InvalidInput("args= are the step's arguments, as a list or a tuple.")
         yield from lives.fork(old, new, at=at, occurrence=occurrence, args=args, results=results, fence=self._unheld)
@@ -246,7 +246,9 @@ class Runs:
     def _must_be_free(self, run_id: str) -> None:
         holder = self._lease(run_id).holder()
         if holder is not None:
-            raise RunBusy(f"The run {run_id!r} is in the hands of {holder}; nothing was written. Wait, or cancel it.")
+            raise RunBusy(
+                f"The run {run_id!r} is in the hands of {holder}; nothing was written. Wait until it is done, or call agent.runs.cancel({run_id!r})."
+            )
 
     def _unheld(self, log: RunLog) -> Sequence[AnyCheck]:
         """Return the check that nobody takes the run meanwhile."""
