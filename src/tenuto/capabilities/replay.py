@@ -1,7 +1,7 @@
 """What a run has done before, found again as its code asks for it.
 
 The code of a run begins anew each time, and asks for its steps in order. One with a key is found by name and key,
-wherever it stands. Any other must be the next on record, by name and arguments: code that changed is told which
+wherever it stands; of several with the same, the first is found first. Any other must be the next on record, by name and arguments: code that changed is told which
 step differs, and never gets a neighbour's result. Steps that were begun beside others have no order; they are
 found by name and arguments among those.
 
@@ -30,24 +30,37 @@ class Past:
 
     def __init__(self, run_id: str, told: Told) -> None:
         self._run = run_id
+        self._ops = told.ops
         self.next = told.next
         self._alone: deque[Op] = deque()
         self._beside: dict[Same, deque[Op]] = {}
-        self._keyed: dict[tuple[str, str, str], Op] = {}
+        self._keyed: dict[tuple[str, str, str], deque[Op]] = {}
         self._names: dict[tuple[str, str], set[str]] = {}
-        self._which: dict[int, int] = {}
-        counts: dict[str, int] = {}
         for n in sorted(told.ops):
             op = told.ops[n]
             identity = op.identity
-            self._which[n] = counts[identity.name] = counts.get(identity.name, 0) + 1
             if identity.key is not None:
-                self._keyed[identity.kind, identity.name, identity.key] = op
+                self._keyed.setdefault((identity.kind, identity.name, identity.key), deque()).append(op)
                 self._names.setdefault((identity.kind, identity.key), set()).add(identity.name)
             elif identity.together:
                 self._beside.setdefault(_same(identity), deque()).append(op)
             else:
                 self._alone.append(op)
+
+    @property
+    def has_next(self) -> bool:
+        """Tell whether something is on record that has its place in an order."""
+        return bool(self._alone)
+
+    def take_next(self, name: str, digest: bytes) -> Op | None:
+        """Return the next thing on record if it is this step, and it is done as most are: plainly, and all of it here."""
+        if self._alone:
+            op = self._alone[0]
+            identity = op.identity
+            plainly = op.state == "done" and not op.form and not op.apart
+            if plainly and identity.name == name and identity.kind == "step" and identity.described.digest == digest:
+                return self._alone.popleft()
+        return None
 
     def take(self, identity: Identity) -> Op | None:
         """Return what is on record for this, or None if it is new; `StepMismatch` if something else is due."""
@@ -68,11 +81,14 @@ class Past:
         return None
 
     def _take_keyed(self, identity: Identity, key: str) -> Op | None:
-        op = self._keyed.pop((identity.kind, identity.name, key), None)
-        if op is None:
+        which = identity.kind, identity.name, key
+        found = self._keyed.get(which)
+        if not found:
             return None
-        names = self._names[identity.kind, key]
-        names.discard(identity.name)
+        op = found.popleft()
+        if not found:
+            del self._keyed[which]
+            self._names[identity.kind, key].discard(identity.name)
         if op.identity.described.digest != identity.described.digest:
             raise self._mismatch(identity, op)
         return op
@@ -84,11 +100,11 @@ class Past:
         """
         if identity.key is not None:
             for name in self._names.get((identity.kind, identity.key), ()):
-                return self._keyed[identity.kind, name, identity.key]
+                return self._keyed[identity.kind, name, identity.key][0]
             return self._unkeyed(identity)
-        for op in self._keyed.values():  # it had a key, which was taken away
-            if (op.identity.kind, op.identity.name) == (identity.kind, identity.name):
-                return op
+        for (kind, name, _), kept in self._keyed.items():  # it had a key, which was taken away
+            if (kind, name) == (identity.kind, identity.name):
+                return kept[0]
         for (kind, name, digest), ops in self._beside.items():
             renamed = kind == identity.kind and digest == identity.described.digest != LENIENT and name != identity.name
             if renamed or not identity.together:
@@ -138,9 +154,10 @@ class Past:
 
     def _fork(self, op: Op) -> str:
         """Return the call that begins another run with what there is before a step."""
-        key, which = op.identity.key, self._which[op.n]
+        key, name = op.identity.key, op.identity.name
+        which = sum(other.identity.name == name and other.n <= op.n for other in self._ops.values())
         occurrence = f", occurrence={which if key is None else key!r}" if key is not None or which > 1 else ""
-        return f"agent.runs.fork({self._run!r}, NEW_ID, at={op.identity.name!r}{occurrence})"
+        return f"agent.runs.fork({self._run!r}, NEW_ID, at={name!r}{occurrence})"
 
     def _mismatch(self, identity: Identity, due: Op) -> StepMismatch:
         name, was = identity.name, due.identity
