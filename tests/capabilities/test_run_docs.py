@@ -120,3 +120,42 @@ def test_a_signal_that_comes_too_late_is_taken_by_the_same_call(agent: Tenuto) -
     agent.signal("r", "go", 5)
     with agent.run("r") as run:
         assert run.wait("go", timeout=0.01) == 5
+
+
+def talk(agent: Tenuto, run_id: str, *, thread: str | None = None, crash: bool = False) -> list[str]:
+    """An agent's loop: the model is given the whole conversation each time."""
+    with agent.run(run_id, thread=thread) as run:
+        for number in range(2):
+            run.thread.append({"role": "user", "content": f"question {number}"})
+            said = run.step("model", lambda messages: f"reply to {len(messages)}", run.thread.messages())
+            run.thread.append({"role": "assistant", "content": said})
+        if crash:
+            raise Killed
+        return [message["content"] for message in run.thread.messages()]
+
+
+def test_a_fork_of_a_run_has_its_conversation_up_to_there(agent: Tenuto) -> None:
+    told = talk(agent, "r")
+
+    agent.runs.fork("r", "r2", at="model", occurrence=2)
+
+    assert agent.thread("r2").count() == 3, "the first turn, and the question that the second model call is given"
+    assert talk(agent, "r2") == told
+    assert agent.thread("r").count() == 4, "the original's is as it was"
+
+
+def test_a_fork_of_a_run_on_a_shared_conversation_goes_on_with_that(agent: Tenuto) -> None:
+    agent.thread("shared").append({"role": "system", "content": "Be brief."})
+    talk(agent, "r", thread="shared")
+    agent.runs.fork("r", "r2", at="model", occurrence=2)
+    assert agent.threads.list()[0].id == "shared"
+    assert len(agent.threads.list()) == 1
+
+
+def test_a_run_whose_conversation_was_deleted_can_still_be_forked(agent: Tenuto) -> None:
+    with agent.run("r") as run:
+        run.thread.append({"role": "user", "content": "hello"})
+        run.step("a", str)
+    agent.thread("r").delete()
+    agent.runs.fork("r", "r2", at="a")
+    assert agent.thread("r2").count() == 0

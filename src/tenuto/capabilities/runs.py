@@ -30,7 +30,8 @@ from tenuto.capabilities.runlog import (
 )
 from tenuto.capabilities.running import TTL, Engine
 from tenuto.capabilities.runviews import STATUSES, RunInfo, RunRecord, listed, record
-from tenuto.errors import Conflict, InvalidInput, RunBusy
+from tenuto.capabilities.threads import Thread
+from tenuto.errors import Conflict, InvalidInput, NotFound, RunBusy
 from tenuto.kernel import codec, keys
 from tenuto.kernel.bell import Pause
 from tenuto.kernel.clock import Clock
@@ -219,7 +220,8 @@ class Runs:
 
         `occurrence` says which step of that name: a number, or its key. `args` are given to that step instead of
         what the code gives it. `results` replace those of steps before it: by name, or by (name, occurrence or key).
-        The original stays as it is, and the fork's steps have idempotency keys of their own. It is queued: a
+        The original stays as it is, and the fork's steps have idempotency keys of their own. The run's own
+        conversation is forked with it; one that was given with thread= is not, give it again. It is queued: a
         worker, or the same call under the new id, goes on with it.
         """
         old, new = RunLog(self._context, run_id), RunLog(self._context, new_id)
@@ -227,7 +229,18 @@ class Runs:
             raise InvalidInput(f"A fork has an id of its own, not {run_id!r} again; the original stays as it is.")
         if args is not None and not isinstance(args, list | tuple):
             raise InvalidInput("args= are the step's arguments, as a list or a tuple.")
-        yield from lives.fork(old, new, at=at, occurrence=occurrence, args=args, results=results, fence=self._unheld)
+
+        def conversation(upto: int) -> Steps[None]:
+            thread = Thread(self._engine.threads, run_id, user=None, ttl=None)
+            try:
+                yield from thread.fork.steps(thread, new_id, upto)  # type: ignore[attr-defined]
+            except NotFound:
+                return  # it was deleted since
+
+        yield from lives.fork(
+            old, new, at=at, occurrence=occurrence, args=args, results=results, fence=self._unheld,
+            conversation=conversation,
+        )  # fmt: skip
         head, _ = new.must()
         return RunInfo(**listed(new.id, head, held=False))
 
