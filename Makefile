@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test check lint types quick servers bench peers lock clean
 
 demo: $(READY)
-	$(BIN)/python examples/count.py --demo
+	$(BIN)/tenuto demo
 
 test: $(READY) lint types servers
 	$(BIN)/python -m pytest -n 2

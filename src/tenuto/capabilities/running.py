@@ -511,7 +511,7 @@ def _called(op: Op, ops: Sequence[Op]) -> str:
     """Return what a step is called among others: its name, with its key or which one of that name it is."""
     name, key = op.identity.name, op.identity.key
     if key is not None:
-        return f"{name} {key}"
+        return f"{name} [{key}]"
     which = sum(other.identity.name == name and other.n <= op.n for other in ops)
     return name if which == 1 else f"{name} number {which}"
 
