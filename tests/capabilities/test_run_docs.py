@@ -159,3 +159,42 @@ def test_a_run_whose_conversation_was_deleted_can_still_be_forked(agent: Tenuto)
     agent.thread("r").delete()
     agent.runs.fork("r", "r2", at="a")
     assert agent.thread("r2").count() == 0
+
+
+def test_a_durable_function_called_like_an_ordinary_one_says_how_it_is_called(agent: Tenuto) -> None:
+    @agent.durable
+    def deploy(run: Run, version: str) -> str:
+        return run.step("release", str.upper, version)
+
+    with pytest.raises(TypeError, match=r"deploy\.run\(RUN_ID"):
+        deploy("v1")  # type: ignore[call-arg, arg-type]
+    with agent.run("r") as run:
+        assert deploy(run, "v1") == "V1"
+
+
+def test_arguments_that_a_durable_function_does_not_take_begin_no_run(agent: Tenuto) -> None:
+    @agent.durable
+    def deploy(run: Run, version: str) -> str:
+        return run.step("release", str.upper, version)
+
+    for call in (deploy.run, deploy.start):
+        with pytest.raises(TypeError, match=r"'version'\. No run was begun"):
+            call("d")  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match="No run was begun"):
+            call("d", "v1", "v2")  # type: ignore[call-arg]
+    assert agent.runs.list() == []
+    assert deploy.run("d", "v1") == "V1"
+    assert deploy.run("d") == "V1"  # type: ignore[call-arg]
+
+
+def test_a_run_that_another_one_queued_is_cancelled_with_it(agent: Tenuto) -> None:
+    @agent.durable
+    def part(run: Run) -> None:
+        run.step("do", str)
+
+    with pytest.raises(Waiting), agent.run("whole") as run:
+        part.start("part-1")
+        run.wait("never")
+    assert agent.runs.get("part-1").parent == "whole"
+    agent.runs.cancel("whole")
+    assert agent.runs.get("part-1").status == "cancelled"
