@@ -15,8 +15,8 @@ import logging
 import os
 import secrets
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
 from tenuto.capabilities import lives, outcomes
@@ -61,7 +61,7 @@ from tenuto.errors import (
 from tenuto.kernel import codec
 from tenuto.kernel.bell import Pause
 from tenuto.kernel.contract import AnyCheck, Check, CheckEnd, Commit, Put, Write
-from tenuto.kernel.transact import Steps, backoff, new_request, settle
+from tenuto.kernel.transact import Steps, backoff, done, new_request, settle
 from tenuto.kernel.work import Work
 
 R = TypeVar("R")
@@ -280,9 +280,21 @@ class Running(Flight):
                 self._equals[which] = self._equals.get(which, 0) + 1
         return op
 
-    def value_of(self, op: Op) -> Any:
-        """Return what came of something, as it is stored."""
-        return self.log.value(op) if op.apart else op.value
+    def value_of(self, op: Op) -> Steps[Any]:
+        """Return what came of something, as it is stored; its large parts are read."""
+        return done(lambda: self.log.value(op) if op.apart else op.value)
+
+    @contextmanager
+    def awaiting(self, kind: str, ref: str, until: float | None) -> Iterator[None]:
+        """Know what the run waits for, from before it is written: also if whoever waits is cancelled meanwhile."""
+        one = (kind, ref, until)
+        self.waits.append(one)
+        try:
+            yield
+        except Exception:
+            self.waits.remove(one)
+            raise
+        self.waits.remove(one)
 
     def must_go_on(self, what: str) -> None:
         """Raise unless this run may do something more now."""
