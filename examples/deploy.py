@@ -4,6 +4,7 @@
     python deploy.py --answer yes --kill      # goes on with the release, and dies by kill -9 right behind it
     python deploy.py                          # asks the server, finds the release there, and is done
 
+In a shell, `tenuto inbox list` shows the question and `tenuto runs show deploy-1.2.3` how far it has come.
 `server.log` plays the server; `work.log` tells from outside what was tested and built.
 """
 
