@@ -17,7 +17,7 @@ from tenuto.capabilities.context import Context, stamp
 from tenuto.capabilities.replay import LENIENT
 from tenuto.capabilities.runlog import ERROR, PLAIN, RESULT, SIGNALLED, WAITS, Identity, Op, RunLog
 from tenuto.capabilities.running import Running
-from tenuto.errors import Conflict, InvalidInput, TimedOut, Waiting
+from tenuto.errors import Conflict, InvalidInput, StateConflict, TimedOut, Waiting
 from tenuto.kernel import codec
 from tenuto.kernel.bell import Pause
 from tenuto.kernel.contract import Check, Delete, Put, Write
@@ -69,7 +69,7 @@ def _signalled(run: Running, event: str, timeout: Duration | None, identity: Ide
             line = run.log.line(RESULT, n, [stored, PLAIN, payload, False, 0.0, [], False])
             try:
                 yield run.write([Check(where, record.version)], [line, Delete(where)])
-            except Conflict:
+            except StateConflict:  # and no other: whoever lost the run does not look again
                 continue
             return payload
         if op is None:
@@ -145,7 +145,7 @@ def _answered(run: Running, op: Op, text: str) -> Work[Any]:
         line = run.log.line(ERROR, op.n, [None, outcomes.told(problem), run.next, 0.0, []])
         try:
             yield run.write([Check(questions.question_key(op.ref or ""), version)] if late else [], [line, *late])
-        except Conflict:
+        except StateConflict:
             continue  # it was answered at the last moment
         raise problem
 
@@ -161,7 +161,8 @@ def _recalled(run: Running, kind: str, name: str, digest: bytes) -> Work[tuple[I
 
 def _pause(run: Running, until: float | None, ref: tuple[str, str] | None, what: str, delay: float) -> Work[None]:
     """Let a moment pass where the run waits in place; else pause it."""
-    if not run.block:
+    run.in_time(f"going on: it {what}")
+    if not run.block or run.leaving:
         run.waits.append((*(ref or ("", "")), until))
         raise Waiting(
             f"The run {run.id!r} {what}. What it has done is on record: make the same call again then, or let a worker "
