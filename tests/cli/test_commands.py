@@ -40,6 +40,8 @@ def store(tmp_path: Path) -> str:
         agent.checkpoint.create("b", {"progress": 0.2, "new": [1]}, thread="t")
         with agent.run("done", user="ann") as run:
             run.step("search", lambda: ["hit"])
+            for key in ("a.py", "b.py", "31"):
+                run.step("read", len, key, key=key)
             run.emit({"page": 1})
             run.usage("model", cost=0.25)
         with pytest.raises(Waiting), agent.run("asks") as run:
@@ -87,7 +89,13 @@ CALLS: dict[str, list[list[str]]] = {
     "runs list": [[], ["--status", "in_doubt"], ["--user", "ann", "--limit", "1"]],
     "runs show": [["done"], ["asks"], ["doubtful"], ["fails"]],
     "runs watch": [["done"]],
-    "runs fork": [["done", "again", "--at", "search"], ["done", "other", "--results", '{"search": []}']],
+    "runs fork": [
+        ["done", "again", "--at", "search"],
+        ["done", "other", "--results", '{"search": []}'],
+        ["done", "third", "--at", "read", "--occurrence", "2"],
+        ["done", "fourth", "--at", "read", "--occurrence", "b.py"],
+        ["done", "fifth", "--at", "read", "--occurrence", "31"],
+    ],
     "runs retry": [["fails"]],
     "runs cancel": [["asks", "--yes"], ["asks", "--yes"]],
     "runs signal": [["asks", "go", '{"by": "ann"}'], ["asks", "go"]],
@@ -287,7 +295,7 @@ def test_bench_measures_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_no_command_imports_what_it_does_not_need() -> None:
-    code = "import sys; from tenuto.cli import group; print([m for m in ('asyncio', 'sqlite3', 'msgspec', 'psycopg', 'redis') if m in sys.modules])"
+    code = "import sys; from tenuto.cli import group; print([m for m in ('asyncio', 'sqlite3', 'msgspec', 'psycopg', 'redis', 'tenuto.client', 'tenuto.kernel') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -375,12 +375,15 @@ def runs_fork(
     new: Annotated[str, "The id of the fork"],
     *,
     at: Annotated[str | None, "The step to go on from; without it, the first that is not done"] = None,
-    occurrence: Annotated[int, "Which step of that name"] = 1,
+    occurrence: Annotated[str, "Which step of that name: a number, or its key"] = "1",
     args: Annotated[Any, "The arguments of that step, a JSON list"] = None,
     results: Annotated[Any, "Results of steps before it, a JSON object by name"] = None,
 ) -> RunInfo:
     """Begin another run with what this one had done before a step; the original stays as it is."""
-    return agent.runs.fork(run, new, at=at, occurrence=occurrence, args=args, results=results)
+    which: int | str = occurrence
+    if occurrence.isdecimal() and not any((s.name, s.key) == (at, occurrence) for s in agent.runs.get(run).steps):
+        which = int(occurrence)
+    return agent.runs.fork(run, new, at=at, occurrence=which, args=args, results=results)
 
 
 @operation("runs retry", writes=True)
