@@ -1,10 +1,12 @@
 """The command line: every command of the table, as people and as programs use it."""
 
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from click.testing import CliRunner, Result
 
 from tenuto import InDoubt, Tenuto, Waiting
 from tenuto.cli import group
+from tenuto.cli.progress import Progress
+from tenuto.cli.schema import printed
 from tenuto.servers.jsonable import schema
 from tenuto.servers.operations import OPERATIONS
 
@@ -62,6 +66,12 @@ def _dies() -> None:
 def tenuto(*words: str, url: str | None = None, **options: Any) -> Result:
     given = [*words, "--url", url] if url is not None else list(words)
     return CliRunner().invoke(group, given, **options)
+
+
+def valid(name: str, value: Any) -> Any:
+    """Return a value that has the schema of a command."""
+    jsonschema.validate(value, schema(printed()[name]))
+    return value
 
 
 CALLS: dict[str, list[list[str]]] = {
@@ -182,7 +192,9 @@ def test_exit_codes_are_as_published(words: list[str], code: int, store: str) ->
     assert done.stdout == ""
     assert done.stderr
     if code in (3, 4) and words[0] != "schema":
-        told = json.loads(tenuto(*words, "--json", url=store).stderr)["error"]
+        failure = json.loads(tenuto(*words, "--json", url=store).stderr)
+        valid("error", failure)
+        told = failure["error"]
         assert told["code"] == code
         assert told["message"]
         assert told["retryable"] is False
@@ -212,7 +224,7 @@ def test_init_makes_a_store_and_is_safe_to_do_again(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TENUTO_URL", raising=False)
     (tmp_path / ".gitignore").write_text("*.pyc\n")
-    assert json.loads(tenuto("init", "--dry-run", "--json").stdout)["done"] == [
+    assert valid("init", json.loads(tenuto("init", "--dry-run", "--json").stdout))["done"] == [
         "store .tenuto/tenuto.db",
         ".tenuto/ in .gitignore",
     ]
@@ -236,6 +248,8 @@ def test_a_backup_is_the_store_as_it_was(store: str, tmp_path: Path) -> None:
     again = tenuto("backup", copy, "--json", url=store)
     assert again.exit_code == 2
     assert "is left as it is" in again.stderr
+    other = json.loads(tenuto("backup", str(tmp_path / "other.db"), "--json", url=store).stdout)
+    assert valid("backup", other)["bytes"] == (tmp_path / "other.db").stat().st_size
     told = tenuto("backup", str(tmp_path / "no.db"), url="volatile:")
     assert told.exit_code == 2
 
@@ -252,9 +266,43 @@ def test_damage_is_found_by_check(store: str) -> None:
     assert json.loads(found.stdout)
 
 
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_takes_long_says_so_on_a_terminal_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenuto.cli.progress._BEFORE", 0.01)
+    monkeypatch.setattr("tenuto.cli.progress._BETWEEN", 0.01)
+    seen = _Terminal()
+    monkeypatch.setattr(sys, "stderr", seen)
+    with Progress("copying") as progress:
+        progress.at(1, 2)
+        deadline = time.monotonic() + 20
+        while "50%" not in seen.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.005)
+    assert "\rcopying … [███████████████···············]  50% 0 s" in seen.getvalue()
+    assert seen.getvalue().endswith("\r")  # the line is blank again
+    monkeypatch.setattr(sys, "stderr", quiet := io.StringIO())
+    with Progress("copying") as progress:
+        progress.at(1, 2)
+        time.sleep(0.1)
+    assert quiet.getvalue() == ""
+
+
+def test_a_backup_tells_how_far_it_is(store: str, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    with Tenuto("agent", store) as agent:
+        agent.store.backup(tmp_path / "copy.db", progress=lambda *so_far: told.append(so_far))
+    assert told[-1][0] == told[-1][1] > 0
+
+
 def test_the_schema_of_everything_is_printed() -> None:
     told = json.loads(tenuto("schema").stdout)
-    assert set(told) == set(OPERATIONS)
+    own = {"backup", "bench", "doctor", "init", "migrate", "runs recover", "error"}
+    assert set(told) == set(OPERATIONS) | own
+    for one in told.values():
+        jsonschema.Draft202012Validator.check_schema(one)
     assert json.loads(tenuto("schema", "runs", "show").stdout)["title"] == "RunRecord"
 
 
@@ -277,7 +325,7 @@ def test_recover_goes_on_with_what_was_interrupted(tmp_path: Path) -> None:
         )
 
     assert run("app.py", "die").returncode == 137
-    assert json.loads(run("-m", "tenuto", "runs", "recover", "app:agent", "--json").stdout) == [
+    assert valid("runs recover", json.loads(run("-m", "tenuto", "runs", "recover", "app:agent", "--json").stdout)) == [
         {"id": "j", "became": "completed"}
     ]
     assert "nothing was interrupted" in run("-m", "tenuto", "runs", "recover", "app:agent").stderr
@@ -288,8 +336,8 @@ def test_recover_goes_on_with_what_was_interrupted(tmp_path: Path) -> None:
 
 def test_bench_measures_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    rows = json.loads(tenuto("bench", "--turns", "10", "--json").stdout)
-    assert {"tenuto thread.append", "a JSON file, rewritten", "tenuto run.step"} <= {row["with"] for row in rows}
+    rows = valid("bench", json.loads(tenuto("bench", "--turns", "10", "--json").stdout))
+    assert {"tenuto thread.append", "a JSON file, rewritten", "tenuto run.step"} <= {row["who"] for row in rows}
     assert list(tmp_path.iterdir()) == []
     assert tenuto("bench", "--turns", "5").exit_code == 2
 

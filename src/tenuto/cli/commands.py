@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import sys
 import typing
+from contextlib import nullcontext
 from types import UnionType
 from typing import Any, Literal, Union
 
 import click
 
 from tenuto.cli import render
+from tenuto.cli.progress import Progress
 from tenuto.cli.shared import FAILURE, confirm, guarded, opened, show_json, store_options
 from tenuto.cli.waterfall import waterfall
 from tenuto.servers.jsonable import jsonable
 from tenuto.servers.operations import Operation, Parameter, called, groups
+
+_LONG = {"check": "checking everything", "checkpoint prune": "pruning"}
+"""What may take long, and what is said meanwhile."""
 
 
 class _Value(click.ParamType):  # type: ignore[type-arg]
@@ -53,7 +58,8 @@ def _command(operation: Operation, name: str) -> click.Command:
         if operation.asks is not None:
             confirm(operation.asks.format(**given), yes=yes)
         with opened(url, tenant, create=operation.writes and operation.asks is None) as agent:
-            found = called(operation, agent, given)
+            with Progress(_LONG[operation.name]) if operation.name in _LONG else nullcontext():
+                found = called(operation, agent, given)
             if operation.streams:
                 _stream(operation, found, as_json=as_json)
             elif as_json:

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -40,6 +40,23 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
 )
 
 
+class Trouble(NamedTuple):
+    """What went wrong, for programs."""
+
+    code: int
+    """The exit code."""
+    type: str
+    message: str
+    retryable: bool
+    """Whether the same again may succeed."""
+
+
+class Failure(NamedTuple):
+    """What a command with --json says on stderr when it fails."""
+
+    error: Trouble
+
+
 def exit_code(error: BaseException) -> int:
     """Return how a command ends that met this error."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), FAILURE)
@@ -50,8 +67,8 @@ def fail(error: BaseException, *, as_json: bool) -> None:
     code = exit_code(error)
     if as_json:
         retryable = isinstance(error, StorageUnavailable)
-        told = {"code": code, "type": type(error).__name__, "message": str(error), "retryable": retryable}
-        click.echo(json.dumps({"error": told}), err=True)
+        told = Failure(Trouble(code, type(error).__name__, str(error), retryable))
+        click.echo(json.dumps(jsonable(told)), err=True)
     else:
         click.echo(click.style("error: ", fg="red", bold=True) + str(error), err=True)
     sys.exit(code)
