@@ -111,8 +111,8 @@ CALLS: dict[str, list[list[str]]] = {
     "runs signal": [["asks", "go", '{"by": "ann"}'], ["asks", "go"]],
     "runs delete": [["done", "--yes"]],
     "inbox list": [[], ["--to", "finance"], ["--status", "answered"]],
-    "inbox show": [["QUESTION"]],
-    "inbox answer": [["QUESTION", "yes", "--by", "ann"]],
+    "inbox show": [["QUESTION"], ["asks"]],
+    "inbox answer": [["asks", "yes", "--by", "ann"], ["QUESTION2", "not happened"]],
     "inbox cancel": [["QUESTION", "--yes"]],
     "stats": [[]],
     "check": [[]],
@@ -126,7 +126,12 @@ def test_every_operation_is_called_below() -> None:
 def _filled(words: list[str], store: str) -> list[str]:
     with Tenuto("agent", store) as agent:
         asked = agent.inbox.list(to="finance")
-        ids = {"ID": agent.checkpoint.list()[0].id, "QUESTION": asked[0].id if asked else ""}
+        doubts = agent.inbox.list(run="doubtful")
+        ids = {
+            "ID": agent.checkpoint.list()[0].id,
+            "QUESTION": asked[0].id if asked else "",
+            "QUESTION2": doubts[0].id if doubts else "",
+        }
     return [ids.get(word, word) for word in words]
 
 

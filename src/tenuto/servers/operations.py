@@ -415,7 +415,13 @@ def runs_delete(agent: Tenuto, run: RunId) -> Done:
 
 # -- questions ------------------------------------------------------------------------------------------------------
 
-QuestionId = Annotated[str, "The question"]
+QuestionId = Annotated[str, "The question; or the run that asks it, if it asks one"]
+
+
+def _question(agent: Tenuto, given: str) -> str:
+    """Return the id of a question: the one given, or the only open one of the run that is given."""
+    asked = agent.inbox.list(run=given)
+    return asked[0].id if len(asked) == 1 else given
 
 
 @operation("inbox list", "id", "text", "to", "run", "deadline")
@@ -432,7 +438,7 @@ def inbox_list(
 @operation("inbox show")
 def inbox_show(agent: Tenuto, question: QuestionId) -> Question:
     """Show a question, what it is about, and what became of it."""
-    return agent.inbox.get(question)
+    return agent.inbox.get(_question(agent, question))
 
 
 @operation("inbox answer", writes=True)
@@ -449,13 +455,13 @@ def inbox_answer(
         answer = Happened(result)
     elif answer == "not happened":
         answer = NotHappened()
-    return agent.inbox.answer(question, answer, by=by)
+    return agent.inbox.answer(_question(agent, question), answer, by=by)
 
 
 @operation("inbox cancel", asks="Take the question {question!r} back?")
 def inbox_cancel(agent: Tenuto, question: QuestionId, *, by: Annotated[str | None, "Who"] = None) -> Question:
     """Take a question back; the run that waits for it goes on with an error."""
-    return agent.inbox.cancel(question, by=by)
+    return agent.inbox.cancel(_question(agent, question), by=by)
 
 
 # -- the store ------------------------------------------------------------------------------------------------------
