@@ -7,11 +7,9 @@ is written to find out, and nothing is remembered: a worker that dies leaves not
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 from tenuto.capabilities import questions
@@ -186,7 +184,7 @@ class Crew:
         return "completed"
 
 
-def work(
+def work(  # noqa: C901 - one loop
     crew: Crew, engine: Engine, *, concurrency: int, poll: float, grace: float, once: bool = False
 ) -> dict[str, str]:
     """Go on with runs, some at once, on threads, until told to stop; with `once`, until there is none now."""
@@ -195,12 +193,17 @@ def work(
     clock = engine.context.clock
     done: dict[str, str] = {}
     changed = threading.Event()
-    pool = ThreadPoolExecutor(concurrency, thread_name_prefix="tenuto-worker")
 
-    def finished(run_id: str, future: Future[str]) -> None:
-        crew.in_hand.discard(run_id)
-        done[run_id] = future.result() if future.exception() is None else "interrupted"
-        changed.set()
+    def go(one: Due) -> None:
+        outcome = "interrupted"
+        try:
+            outcome = perform(crew.resuming(one), clock)
+        except BaseException as error:  # noqa: BLE001 - it ends here as it would end a process of its own
+            log.warning("The run %r was interrupted: %s: %s", one.id, type(error).__name__, error)
+        finally:
+            done[one.id] = outcome
+            crew.in_hand.discard(one.id)
+            changed.set()
 
     try:
         while not crew.stop.is_set():
@@ -217,8 +220,8 @@ def work(
                 if once and one.id in done:
                     continue
                 crew.in_hand.add(one.id)
-                future = pool.submit(perform, crew.resuming(one), clock)
-                future.add_done_callback(functools.partial(finished, one.id))
+                # Not a pool's: Python would wait for its threads at the end, for however long a step takes.
+                threading.Thread(target=go, args=(one,), name=f"tenuto-worker {one.id}", daemon=True).start()
             if once and not crew.in_hand and all(one.id in done for one in found):
                 return done
             changed.wait(poll)
@@ -228,5 +231,4 @@ def work(
         while crew.in_hand and waited < grace:
             threading.Event().wait(0.05)
             waited += 0.05
-        pool.shutdown(wait=False, cancel_futures=True)
     return done
