@@ -111,7 +111,7 @@ def given_up(engine: Engine, one: Due) -> Steps[None]:
     error = {
         "type": "Interrupted",
         "message": f"The run was taken over {one.head.takeovers} times in a row without getting on; whatever it does "
-        f"next ends its process. Find out why, then call runs.retry({one.id!r}).",
+        f"next ends its process. Find out why, then call agent.runs.retry({one.id!r}).",
     }
     head = one.head._replace(status="failed", changed=engine.context.kernel.now())
     try:
@@ -135,6 +135,10 @@ class Crew:
         self._unknown: set[str] = set()
         self.in_hand: set[str] = set()
         self.stop = threading.Event()
+        if queued and functions:
+            log.info("A worker goes on with the runs of %s.", ", ".join(sorted(functions)))
+        elif queued:
+            log.warning("A worker has nothing to do: no durable function is registered here. Import what registers it.")
 
     def next(self, most: int) -> Steps[list[Due]]:
         """Return up to so many runs to go on with."""
@@ -168,6 +172,7 @@ class Crew:
             running.stopping = self.stop
 
         function = Durable(self._engine, str(one.head.fn), self._functions[str(one.head.fn)], {"wait": 0})
+        log.info("The run %r of %r goes on (%s).", one.id, function.name, one.why)
         try:
             yield from function.running(one.id, (), {}, face=face, prepared=prepared)
         except RunBusy:
@@ -181,6 +186,7 @@ class Crew:
         except Exception as error:  # noqa: BLE001 - it is on the run's record
             log.warning("The run %r failed: %s: %s", one.id, type(error).__name__, error)
             return "failed"
+        log.info("The run %r is completed.", one.id)
         return "completed"
 
 

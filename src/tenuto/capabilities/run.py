@@ -428,7 +428,7 @@ class RunThread:
         n = run.number()
 
         def along(before: int, after: int) -> list[Append]:
-            return [run.log.line(RESULT, n, [identity.stored(), 0, [before, after], False, 0.0, [], False])]
+            return [run.log.line(RESULT, n, [identity.stored(), 0, [before, after, self.id], False, 0.0, [], False])]
 
         with run.busy():
             return int((yield run.guarded(self._thread.appending(messages, fence=run.lease, along=along))))

@@ -40,6 +40,8 @@ _OPEN: Final = keys.pack("runs", "open")
 _OF_USER: Final = keys.pack("runs", "index", "user")
 _PAGE: Final = 5_000
 _GETS_ON: Final = frozenset({RESULT, ERROR, DOUBT, HALTED, WAITS, EMITTED, COMPLETED, FAILED, QUEUED})
+_WORTH: Final = 0.05
+"""Seconds that are worth to be told of."""
 _TOO_LARGE: Final = 4 * 1024 * 1024
 
 
@@ -154,7 +156,7 @@ class RunLog:
         """Return the head and its version; `NotFound` if there is no such run."""
         head, version = self.head()
         if head is None or head.status == "deleting":
-            raise NotFound(f"There is no run {self.id!r}. See which there are with runs.list().")
+            raise NotFound(f"There is no run {self.id!r}. See which there are with agent.runs.list().")
         return head, version
 
     def entries(self, first: int) -> Iterator[Entry]:
@@ -339,13 +341,23 @@ def resume_line(run_id: str, told: Told, *, resumed: bool, over: bool) -> str:
     """Say where a run stands as it is taken: `resuming trip-42 at book (1 step reused, 4.1 s saved)`."""
     if not resumed and not over:
         return f"starting {run_id}"
-    steps = [op for op in told.ops.values() if op.identity.kind in ("step", "map")]
-    done = [op for op in steps if op.state == "done"]
-    begun = [op for op in steps if op.state != "done"]
-    where = f" at {begun[0].identity.name}" if begun else f" after {done[-1].identity.name}" if done else ""
-    saved = f"{sum(op.seconds for op in done):.1f} s"
-    cost = usage_sum(done)
-    if cost:
-        saved += f" and ${cost:.2f}"
-    count = f"{len(done)} step{'' if len(done) == 1 else 's'} reused, {saved} saved"
+    ops = [op for _, op in sorted(told.ops.items()) if op.identity.kind in ("step", "map")]
+    done = [op for op in ops if op.state == "done"]
+    due = [op for op in ops if op.state != "done" and not (op.state == "error" and told.next > op.following)]
+    where = f" at {_called(due[0], ops)}" if due else f" after {_called(done[-1], ops)}" if done else ""
+    cost, took = usage_sum(done), sum(op.seconds for op in done)
+    saved = [f"{took:.1f} s"] if took >= _WORTH else []
+    saved += [f"${cost:.2f}"] if cost else []
+    count = f"{len(done)} step{'' if len(done) == 1 else 's'} reused"
+    if saved:
+        count += f", {' and '.join(saved)} saved"
     return f"{'replaying' if over else 'resuming'} {run_id}{'' if over else where} ({count})"
+
+
+def _called(op: Op, ops: Sequence[Op]) -> str:
+    """Return what a step is called among others: its name, with its key or which one of that name it is."""
+    name, key = op.identity.name, op.identity.key
+    if key is not None:
+        return f"{name} [{key}]"
+    which = sum(other.identity.name == name and other.n <= op.n for other in ops)
+    return name if which == 1 else f"{name} number {which}"

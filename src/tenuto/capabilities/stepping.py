@@ -143,9 +143,11 @@ class Step:
         if self.effect not in _EFFECTS:
             raise InvalidInput(f"An effect is {', '.join(_EFFECTS)}; not {self.effect!r}.")
         if self.verify is not None and not callable(self.verify):
-            raise InvalidInput("verify is a function that is asked whether the step happened.")
+            raise InvalidInput(
+                f"verify is a function that is asked whether the step happened, not {self.verify!r:.80}."
+            )
         if self.retry is not None and not isinstance(self.retry, Retry):
-            raise InvalidInput("retry is a tenuto.Retry.")
+            raise InvalidInput(f"retry is a tenuto.Retry, such as tenuto.Retry(attempts=5), not {self.retry!r:.80}.")
 
 
 MISSING: Final = object()
@@ -387,8 +389,8 @@ class _Attempts:
         why = f" ({answer.reason})" if isinstance(answer, Unknown) and answer.reason else ""
         return InDoubt(
             f"The step {name!r} of the run {run.id!r} may have happened{why} and must not happen twice; it was not "
-            f"repeated. Find out, then call inbox.answer({question_id!r}, tenuto.Happened(result)) or "
-            f"inbox.answer({question_id!r}, tenuto.NotHappened()), and make the same call again.",
+            f"repeated. Find out, then call agent.inbox.answer({question_id!r}, tenuto.Happened(result)) or "
+            f"agent.inbox.answer({question_id!r}, tenuto.NotHappened()), and make the same call again.",
             run.id,
             question_id,
         )
@@ -414,8 +416,9 @@ def _replaced(run: Running, step: Step, n: int) -> tuple[Any, ...]:
 
 def _not_storable(name: str, text: str) -> NotStorable:
     return NotStorable(
-        f"The step {name!r} returned something that has no stored form; it is kept as text in runs.get(): {text:.200}. "
-        "Return plain data, or give its class to tenuto.register. To go on with this result, use runs.fork with results=.",
+        f"The step {name!r} returned something that has no stored form; it is kept as text in agent.runs.get(): {text:.200}. "
+        "Return plain data, or give its class to tenuto.register. To go on with what it was, write it as plain data: "
+        f"agent.runs.fork(RUN, NEW_ID, results={{{name!r}: …}}).",
         "result",
     )
 

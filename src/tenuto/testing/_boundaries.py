@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from tenuto import client
 from tenuto.backends import connect
-from tenuto.capabilities import running, stepping
+from tenuto.capabilities import flight, stepping
 from tenuto.capabilities.runlog import (
     AGAIN,
     CANCELLED,
@@ -220,7 +220,7 @@ class _Noted:
 
     def __enter__(self) -> None:
         self._inner.__enter__()
-        self._about = {**self._about, "flow": list(running._here())}
+        self._about = {**self._about, "flow": list(flight.here())}
         self._notes.add("begin", **self._about)
 
     def __exit__(
