@@ -53,15 +53,18 @@ class Twice:
     """True where the run's record says that its step was in doubt, and ran again."""
 
     def __str__(self) -> str:
-        """Say it in one line, and what to do."""
+        """Say it in one line."""
+        return f"{self.effect!r} happened {self.times} times when it was {self.at}"
+
+    @property
+    def advice(self) -> str:
+        """Say what to do."""
         if self.recorded:
-            why = (
-                'its step was in doubt and ran again, which its effect lets it do. Declare it effect="once" with '
-                "verify=, or let the receiver recognise a repeat: crash.effect(…, key=tenuto.idempotency_key())"
+            return (
+                'Its step was in doubt and ran again, as it may. Declare it effect="once" with verify=, or let the '
+                "receiver know a repeat: crash.effect(…, key=tenuto.idempotency_key())."
             )
-        else:
-            why = "no record says that it was in doubt; did it happen outside of a step?"
-        return f"{self.effect!r} happened {self.times} times when it was {self.at}: {why}"
+        return "No record says that it was in doubt. Did it happen outside of a step?"
 
 
 @dataclass(frozen=True)
