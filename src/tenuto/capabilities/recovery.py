@@ -72,8 +72,13 @@ def due(engine: Engine) -> Iterator[Due]:
                 yield Due(run_id, head, record.version, why)
 
 
-def _can_go_on(engine: Engine, run_id: str) -> bool:
-    """Tell whether a run that another one waits for is over, or could go on in that one's hands."""
+def _can_go_on(engine: Engine, run_id: str, seen: frozenset[str] = frozenset()) -> bool:
+    """Tell whether a run that another one waits for is over, or could go on in that one's hands.
+
+    Two that wait for each other, and that nobody has in hand, could: whoever goes on finds the other free.
+    """
+    if run_id in seen:
+        return True
     own = RunLog(engine.context, run_id)
     head, _ = own.head()
     if head is None or head.status in (*OVER, "deleting"):
@@ -89,7 +94,7 @@ def _can_go_on(engine: Engine, run_id: str) -> bool:
         record is not None if kind == "signal" else not questions.is_open(record)
         for (kind, _), record in zip((one for one in head.waits if one[0] != "run"), found, strict=True)
     ]
-    return any(come) or any(_can_go_on(engine, ref) for kind, ref in head.waits if kind == "run")
+    return any(come) or any(_can_go_on(engine, ref, seen | {run_id}) for kind, ref in head.waits if kind == "run")
 
 
 def _awaited(own: RunLog, head: Head) -> list[bytes]:
