@@ -19,6 +19,7 @@ import tenuto
 from tenuto import Cancelled, RunBusy, StaleLease, Tenuto
 from tenuto.kernel.clock import SystemClock
 
+pytestmark = pytest.mark.timeout(900)  # a machine under load takes its time
 STEPS = 5
 WHOLE = f"returned {[n * n for n in range(STEPS)]}"
 
@@ -93,7 +94,7 @@ def test_a_holder_stopped_past_its_lease_can_add_nothing_when_it_goes_on(path, t
         # when another has taken the run and ended it, and the first goes on
         began = time.monotonic()
         other.tell()
-        assert other.says().startswith("resuming r at work (2 steps reused")
+        assert "2 steps reused" in other.says()
         took = time.monotonic() - began
         assert other.ends()[0].splitlines()[-1] == WHOLE
         stopped.tell()
@@ -135,7 +136,7 @@ def test_killed_and_run_again_by_hand_is_at_its_step_at_once(path, tmp_path):
         first.signal(signal.SIGKILL)
         began = time.monotonic()
         again.tell()
-        assert again.says().startswith("resuming r at work (2 steps reused")
+        assert "2 steps reused" in again.says()
         assert again.says() == "in step 2"
         took = time.monotonic() - began
         again.tell()

@@ -11,6 +11,8 @@ from tenuto import Tenuto
 from tenuto.capabilities import replay, running, stepping
 from tenuto.testing.crash import killed_everywhere
 
+pytestmark = pytest.mark.timeout(900)  # a machine under load takes its time
+
 
 def shown(report, name):
     print(f"{name}: {len(report.kills)} kills, {report.effects} effects counted, {len(report.repeated)} kinds repeated "
