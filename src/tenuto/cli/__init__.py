@@ -58,7 +58,7 @@ class _Lazy(click.Group):
             formatter.write_dl(sorted({**_OWN, **_TABLE}.items()))
 
 
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="tenuto")
 @click.pass_context
 def group(ctx: click.Context) -> None:

@@ -30,15 +30,21 @@ def waterfall(run: RunRecord) -> list[str]:
     room = max(width() - wide - 46, 10)
     for step, name in zip(run.steps, names, strict=True):
         mark, colour = _MARKS[step.status]
-        begin = int((step.started - first).total_seconds() / whole * room)
-        length = max(1, int(((step.ended or step.started) - step.started).total_seconds() / whole * room))
-        bar = " " * min(begin, room - 1) + "█" * min(length, room - min(begin, room - 1))
+        bar = _bar(step, (step.started - first).total_seconds() / whole * room, room / whole, room)
         took = f"{step.seconds:9.2f} s" if step.ended and step.kind in ("step", "map") else " " * 11
         shown = name if len(name) <= wide else name[: wide - 1] + "…"
         lines.append(
             f"  {click.style(mark, fg=colour)} {shown.ljust(wide)} {took}  {click.style(bar.ljust(room), fg=colour)}  {_notes(step)}".rstrip()
         )
     return [*lines, *_end(run)]
+
+
+def _bar(step: StepInfo, begin: float, scale: float, room: int) -> str:
+    """Return a step's bar; of several attempts the last is solid, and what came before it, dying included, is faint."""
+    at = min(int(begin), room - 1)
+    length = min(max(1, int(((step.ended or step.started) - step.started).total_seconds() * scale)), room - at)
+    solid = max(1, min(length, int(step.seconds * scale))) if step.attempts > 1 and step.ended else length
+    return " " * at + "░" * (length - solid) + "█" * solid
 
 
 def _name(step: StepInfo) -> str:
