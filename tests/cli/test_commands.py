@@ -205,6 +205,34 @@ def test_exit_codes_are_as_published(words: list[str], code: int, store: str) ->
         assert told["retryable"] is False
 
 
+def test_a_wrong_use_is_told_as_json_where_json_is_wanted(store: str) -> None:
+    for words in (["runs", "list", "--status", "odd"], ["runs", "lst"], ["run", "list"], ["runs", "show"]):
+        done = tenuto(*words, "--json")
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert valid("error", json.loads(done.stderr))["error"]["type"] == "UsageError"
+    refused = tenuto("runs", "delete", "done", "--json", url=store)
+    assert valid("error", json.loads(refused.stderr))["error"]["code"] == refused.exit_code == 2
+    assert tenuto("runs", "list", "--help", "--json").exit_code == 0
+
+
+def test_what_is_mistyped_is_guessed() -> None:
+    assert "Did you mean 'runs'?" in tenuto("run", "list").stderr
+    assert "Did you mean 'show'?" in tenuto("runs", "shw").stderr
+
+
+def test_an_error_advises_commands_and_not_calls(store: str) -> None:
+    assert "tenuto inbox list" in tenuto("inbox", "show", "none", url=store).stderr
+    assert "tenuto runs list" in tenuto("runs", "show", "none", url=store).stderr
+    assert "tenuto runs show done" in tenuto("runs", "fork", "done", "x", "--at", "none", url=store).stderr
+
+
+def test_the_store_may_be_named_first(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENUTO_URL", str(tmp_path / "another.db"))
+    assert json.loads(tenuto("--url", store, "runs", "list", "--json").stdout)[0]["id"] == "asks"
+    assert os.environ["TENUTO_URL"] == str(tmp_path / "another.db")
+    assert tenuto("runs", "list").exit_code == 3
+
+
 def test_a_store_that_is_away_is_told_apart(tmp_path: Path) -> None:
     away = tenuto("runs", "list", "--json", url="redis://127.0.0.1:1/0")
     assert away.exit_code == 6

@@ -85,20 +85,13 @@ def _with_store(command: click.Command) -> click.Command:
 
 
 def _parameter(one: Parameter) -> click.Parameter:
-    kind, multiple = _kind(one.kind), False
+    kind: Any = _kind(one.kind)
+    default: Any = {} if one.required else {"default": one.default}  # click takes a given None for a value
     if one.positional:
-        return click.Argument([one.name], type=kind, required=one.required, default=one.default)
+        return click.Argument([one.name], type=kind, required=one.required, **default)
     name = "--" + one.name.replace("_", "-")
     shown = one.default not in (None, False)
-    return click.Option(
-        [name],
-        type=kind,
-        required=one.required,
-        default=one.default,
-        help=one.help,
-        show_default=shown,
-        multiple=multiple,
-    )
+    return click.Option([name], type=kind, required=one.required, help=one.help, show_default=shown, **default)
 
 
 def _kind(kind: Any) -> Any:

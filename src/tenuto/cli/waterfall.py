@@ -49,7 +49,8 @@ def _bar(step: StepInfo, begin: float, scale: float, room: int) -> str:
 
 def _name(step: StepInfo) -> str:
     which = f" [{step.key}]" if step.key is not None else f" #{step.occurrence}" if step.occurrence > 1 else ""
-    return f"{step.name if step.kind in ('step', 'map') else step.kind + ' ' + step.name}{which}"
+    own = step.kind in ("step", "map") or step.kind == step.name
+    return f"{step.name if own else f'{step.kind} {step.name}'}{which}"
 
 
 def _notes(step: StepInfo) -> str:
