@@ -70,10 +70,19 @@ def _command(operation: Operation, name: str) -> click.Command:
             sys.exit(FAILURE)
 
     parameters = [_parameter(one) for one in operation.parameters]
-    command = click.Command(name, callback=run, params=parameters, help=operation.help)
+    command = click.Command(name, callback=run, params=parameters, help=_help(operation))
     if operation.asks is not None:
         command.params.append(click.Option(["--yes"], is_flag=True, help="Do not ask."))
     return _with_store(command)
+
+
+def _help(operation: Operation) -> str:
+    """Return what a command does, and what it takes by position."""
+    taken = [(one.name.upper(), one.help) for one in operation.parameters if one.positional and one.help]
+    if not taken:
+        return operation.help
+    wide = max(len(name) for name, _ in taken)
+    return operation.help + "\n\n\b\n" + "\n".join(f"{name.ljust(wide)}  {text}" for name, text in taken)
 
 
 def _with_store(command: click.Command) -> click.Command:
