@@ -69,6 +69,14 @@ def pack(value: Any) -> bytes:
     return _pack_walked(value) if _may_hold_nan(body) else body
 
 
+def fast_pack(value: Any) -> bytes:
+    """Return bytes by which two values are told apart, not to be stored: what `pack` refuses may be in them."""
+    try:
+        return ormsgpack.packb(value, default=_LOWER[0], option=_OPTIONS)
+    except (TypeError, RecursionError):
+        return _pack_walked(value)
+
+
 def _may_hold_nan(body: bytes) -> bool:
     """Suspect NaN, which goes through the encoder unseen: 0xcb begins a float, and these two bytes end its search."""
     at = body.find(_FLOAT)
@@ -139,6 +147,14 @@ def held(digest: bytes, size: int, *, text: bool) -> bytes:
 def stand_in(part: Held) -> ormsgpack.Ext:
     """Return what to put into a value in place of something held apart."""
     return ormsgpack.Ext(_HELD, ormsgpack.packb(list(part)))
+
+
+def held_in(plain: Any) -> set[bytes]:
+    """Return the digests of what is held apart in a value that `unpack_plain` gave."""
+    if type(plain) is ormsgpack.Ext:
+        return {Held(*ormsgpack.unpackb(plain.data)).digest} if plain.tag == _HELD else set()
+    inner = plain.values() if type(plain) is dict else plain if type(plain) is list else ()
+    return set().union(*(held_in(one) for one in inner))
 
 
 def _finder(find: Find) -> Callable[[int, bytes], Any]:
@@ -217,6 +233,11 @@ def register(
     _by_name[label] = entry
     _by_type[cls] = entry
     return cls
+
+
+def is_registered(cls: type[Any]) -> bool:
+    """Tell whether instances of a class can be stored."""
+    return cls in _by_type
 
 
 def _conversions(cls: type[Any]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
