@@ -153,7 +153,8 @@ class Graphs:
         if tip is None and where.checkpoint is None:
             tip = self.tips.load(line)
         head = tip.placed if tip is not None else line.newest()
-        newest = None if head is None else self._shown(line, head, tip)
+        shown = tip is not None and tip.shown == tip.placed.number and is_graph(tip.placed.item)
+        newest = head if shown else None if head is None else self._newest(line, head)
         look = Look(line.root, newest.item.name if newest else None, head.number if head else 0, waits=waits)
         if where.checkpoint is None:
             found = newest
@@ -178,13 +179,13 @@ class Graphs:
         if tip is None:
             return None
         number = tip.placed.number
-        own, following = self.kernel.read([line.key(number), line.key(number + 1)])
-        if own is None or own.version != tip.placed.version or following is not None:
+        own, following, hidden = self.kernel.read([line.key(number), line.key(number + 1), line.hidden_key(number)])
+        if own is None or own.version != tip.placed.version or following is not None or hidden is not None:
             self.tips.forget(line)
             return None
         return tip
 
-    def _shown(self, line: GraphLine, head: Placed, tip: Tip | None) -> Placed | None:
+    def _newest(self, line: GraphLine, head: Placed) -> Placed | None:
         """Return the newest checkpoint of a graph that is to be seen."""
         if is_graph(head.item) and self.kernel.read([line.hidden_key(head.number)])[0] is None:
             return head
@@ -213,7 +214,7 @@ class Graphs:
         limit: int | None,
     ) -> Iterator[list[CheckpointTuple]]:
         """Yield the checkpoints that are asked for, newest first, some at a time; nothing is held in between."""
-        earlier = place_of(before).checkpoint if before is not None else None
+        earlier = (before.get("configurable") or {}).get("checkpoint_id") if before is not None else None
         left = limit
         for line, wanted in self._lines(config):
             batch: list[Placed] = []

@@ -88,7 +88,7 @@ class GraphLine(Lineage):
             for number, record in zip(some, self._kernel.read([self.key(n) for n in some]), strict=True):
                 if record is None:
                     raise Damaged(f"The checkpoint {self.id(number)}, on which others stand, is missing. Restore a backup.")
-                payload = self._payload(place(record).item)
+                payload = self._payload(place(record, number).item)
                 if number == keyframe:
                     plain = codec.unpack_plain(payload)
                 elif payload:
@@ -200,10 +200,14 @@ class Lives:
         known = old.runs if type(old) is Elements else []
         for number, mark in enumerate(marks):
             before = known[number] if number < len(known) else None
-            if live is not None and before is not None and number < len(live.marks) and live.marks[number] == mark:
+            seen = live.marks[number] if live is not None and number < len(live.marks) else None
+            run = value[number * RUN : (number + 1) * RUN]
+            if before is not None and seen == mark:
                 runs.append(before)
+            elif type(before) is Piece and seen is not None and types.begins(mark, seen) and before.size < tree.WIDE // 2:
+                runs.append(_longer(before, run[len(seen[0]) :], way))
             else:
-                runs.append(tree._grow_run(value[number * RUN : (number + 1) * RUN], before, way))
+                runs.append(tree._grow_run(run, before, way))
         if type(old) is Elements and old.count == len(value) and all(a is b for a, b in zip(runs, known, strict=True)):
             node = old
         else:
@@ -230,6 +234,14 @@ class Lives:
         # Somebody has edited what was handed out: what was stored is what counts.
         del self.of[name]
         return self._value(name, node, blobs)
+
+
+def _longer(old: Piece, more: list[Any], way: Way) -> Piece | Run:
+    """Return a run that has gained messages at its end; what it had is not encoded again."""
+    added = way.pack(more)
+    count = tree.count_of(old.data) + len(more)
+    data = tree.array_head(count) + tree.without_head(old.data) + tree.without_head(added)
+    return Piece(data)
 
 
 def marking(messages: list[Any]) -> Iterator[types.Mark]:

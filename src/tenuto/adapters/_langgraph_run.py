@@ -10,7 +10,8 @@ By default LangGraph saves in the background while the next node runs already; k
 lost the one before. It asks whether there is a saver before it makes a task, and calls `get_next_version` before
 it hands over a checkpoint. A saver that remembers the second and lets the first wait makes the default as
 durable as `durability="sync"`, for the price of one commit. With `durability="exit"` nothing is handed over:
-the first wait of a run is therefore short, and there is no second.
+a run that has seen nothing handed over waits only a moment, and only once. In async code nothing can wait there
+without holding up the event loop, so there it is LangGraph's `durability` that decides.
 """
 
 from __future__ import annotations
@@ -39,13 +40,16 @@ class Look:
         self._begun = 0
         self._ended = 0
         self._goal = 0
+        """How many will have been handed over by now."""
+        self._open = False
         self._first = True
         self._error: BaseException | None = None
 
     def expect(self) -> None:
-        """Note that a checkpoint will be handed over."""
-        if self._waits and self._goal <= self._ended:
-            self._goal = self._begun + 1
+        """Note that a checkpoint will be handed over; it is told several times of the same one."""
+        if self._waits and not self._open:
+            self._open = True
+            self._goal = max(self._goal, self._begun) + 1
 
     def begin(self) -> None:
         """Note that a checkpoint was handed over."""
@@ -61,20 +65,23 @@ class Look:
             self._changed.notify_all()
 
     def wait(self) -> None:
-        """Wait until what is expected is durable; raise what has kept it from being so."""
-        if not self._waits or self._goal <= self._ended:
+        """Wait until what is expected is durable; raise what has kept it from being so.
+
+        Not before the first task: what the run was given, its caller still has.
+        """
+        if not self._waits or not self._open:
+            return
+        self._open = False
+        if self._first:
+            self._first = False
             return
         with self._changed:
-            patience = _FIRST if self._first or not self._begun else _LATER
-            if (self._first or self._begun) and not self._changed.wait_for(
-                lambda: self._begun >= self._goal, patience
-            ):
-                self._first = False
+            patience = _LATER if self._begun else _FIRST
+            if not self._changed.wait_for(lambda: self._begun >= self._goal, patience):
                 self._goal = 0
+                self._waits = self._begun > 0  # nothing at all was handed over: this run saves at its exit
                 return
-            self._first = False
-            if self._begun >= self._goal:
-                self._changed.wait_for(lambda: self._ended >= self._goal)
+            self._changed.wait_for(lambda: self._ended >= self._goal)
             error, self._error = self._error, None
         if error is not None:
             raise error

@@ -23,9 +23,9 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6
 from typing import Any, Final, TypeAlias
 from zoneinfo import ZoneInfo
 
-import ormsgpack
 from langchain_core import messages as lc
 from langchain_core.documents import Document
+from langchain_core.messages.base import TextAccessor
 from langchain_core.messages.modifier import RemoveMessage
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.store.base import Item
@@ -33,6 +33,7 @@ from langgraph.types import Command, Interrupt, Overwrite, Send, TimeoutPolicy
 
 from tenuto.errors import InvalidInput
 from tenuto.kernel import codec
+from tenuto.kernel.tree import without_head
 
 Mark: TypeAlias = tuple[tuple[type, ...], bytes]
 
@@ -157,6 +158,12 @@ def mark(run: list[Any]) -> Mark:
     return tuple(map(type, run)), codec.fast_pack(given)
 
 
+def begins(mark: Mark, other: Mark) -> bool:
+    """Tell whether a run begins with another one, by their marks."""
+    count = len(other[0])
+    return mark[0][:count] == other[0] and without_head(mark[1]).startswith(without_head(other[1]))
+
+
 # -- everything else ---------------------------------------------------------------------------------
 
 
@@ -207,6 +214,7 @@ def _register() -> None:
         timezone, name="python.timezone", encode=lambda z: [z.utcoffset(None)], decode=lambda stored: timezone(*stored)
     )
     _text(ZoneInfo)
+    _text(TextAccessor)
     _text(type(pathlib.Path()), "Path")
     for address in (IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network):
         _text(address)
@@ -223,11 +231,6 @@ def allow(types: Iterable[type[Any]]) -> None:
             codec.register(cls, encode=list, decode=lambda stored, cls=cls: cls(*stored))  # type: ignore[misc]
         else:
             codec.register(cls)
-
-
-def plain_ext(value: Any) -> bool:
-    """Tell whether a piece of plain data is one that was registered, still packed."""
-    return type(value) is ormsgpack.Ext
 
 
 _register()

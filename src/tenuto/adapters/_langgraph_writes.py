@@ -23,6 +23,7 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP, PendingWrite
 
 from tenuto.capabilities.blobs import Blobs, Content, changes, lifted
 from tenuto.capabilities.context import Context
+from tenuto.capabilities.lineage import expanded, squeezed
 from tenuto.errors import Conflict, Damaged
 from tenuto.kernel import codec, keys
 from tenuto.kernel.contract import AnyCheck, Check, Delete, Put, Record, Write
@@ -244,24 +245,25 @@ def checkpoint_of(record: Record) -> str:
 
 def _merged(before: bytes, now: bytes, *, replace: bool) -> bytes:
     """Return two records of one task as one; nothing in them is unpacked."""
-    path, writes = codec.unpack_plain(before[1:])
-    later, more = codec.unpack_plain(now[1:])
+    path, writes = codec.unpack_plain(expanded(before))
+    later, more = codec.unpack_plain(expanded(now))
     found = {one[0]: one for one in writes}
     found.update({one[0]: one for one in more if replace or one[0] not in found})
-    return before[:1] + ormsgpack.packb([path or later, list(found.values())])
+    return squeezed(ormsgpack.packb([path or later, list(found.values())]))
 
 
 def _encoded(path: str, writes: Iterable[Any]) -> bytes:
-    return codec.encode([path, [list(one) for one in writes]])
+    """Return the record of a task; compressed where that pays."""
+    return squeezed(codec.pack([path, [list(one) for one in writes]]))
 
 
 def _held(value: bytes) -> set[bytes]:
     """Return the large parts that a record refers to."""
-    return codec.held_in(codec.unpack_plain(value[1:]))
+    return codec.held_in(expanded(value))
 
 
 def _decoded(record: Record, find: codec.Find | None) -> TaskWrites:
-    stored = codec.decode(record.value, find)
+    stored = codec.unpack(expanded(record.value), find)
     try:
         path, writes = stored
         task = long(keys.unpack(record.key)[-1])

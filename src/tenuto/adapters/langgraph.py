@@ -22,7 +22,7 @@ from tenuto._offload import drive as _drive_async
 from tenuto._offload import settle as _settle
 from tenuto.aio import AsyncTenuto
 from tenuto.client import Tenuto
-from tenuto.errors import InvalidInput, MissingDriver
+from tenuto.errors import MissingDriver
 from tenuto.kernel.transact import Steps, drive
 
 try:
@@ -36,16 +36,18 @@ try:
         DeltaChannelHistory,
         get_checkpoint_metadata,
     )
+    from langgraph.store.base import BaseStore, IndexConfig, Op, Result, TTLConfig, validate_op_namespace
 
     from tenuto.adapters import _langgraph_run as runs
     from tenuto.adapters import _langgraph_types as types
     from tenuto.adapters._langgraph_graphs import Graphs, place_of
     from tenuto.adapters._langgraph_run import Look
+    from tenuto.adapters._langgraph_store import Items, Vectors
     from tenuto.adapters._langgraph_upkeep import Upkeep
 except ImportError as error:
     raise MissingDriver('LangGraph is not installed; run: pip install "tenuto[langgraph]".') from error
 
-__all__ = ["TenutoSaver"]
+__all__ = ["TenutoSaver", "TenutoStore"]
 
 R = TypeVar("R")
 _THREADS: Final = 8
@@ -251,9 +253,7 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
 
     async def __aexit__(self, *_: object) -> None:
         """Close it, if this saver opened it."""
-        await _settle(self._pool, lambda: self._agent.close() if self._own else None)
-        if self._own:
-            self._pool.shutdown(wait=False)
+        await _settle(self._pool, self.close)
 
     def _put(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, look: Look | None
@@ -271,6 +271,83 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
 
     async def _soon(self, steps: Steps[R]) -> R:
         return await _drive_async(self._pool, steps, self._agent.clock)
+
+
+class TenutoStore(BaseStore):
+    """LangGraph's long-term memory. A put is durable when it returns; an item past its time to live is absent.
+
+    `agent` is a `Tenuto` or `AsyncTenuto`, or a URL or path. With `index` the texts of items are embedded and
+    searched by meaning, exactly; without one they are searched by words. `ttl` is LangGraph's configuration.
+    """
+
+    supports_ttl = True
+
+    def __init__(
+        self,
+        agent: Tenuto | AsyncTenuto | str | None = None,
+        *,
+        index: IndexConfig | None = None,
+        ttl: TTLConfig | None = None,
+        allow: Iterable[type[Any]] = (),
+    ) -> None:
+        types.allow(allow)
+        self.ttl_config = ttl
+        self._agent, self._pool, self._own = opened(agent)
+        self._items = Items(self._agent._context, index)
+        self.index_config = index
+        self.embeddings = self._items.embeddings
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        """Answer several operations: the reads before the puts, and those in one commit."""
+        wanted = _checked(ops)
+        items, queries = self._items.texts(wanted)
+        made, asked = Vectors(), Vectors()
+        if self._items.embeddings is not None and (items or queries):
+            made = dict(zip(items, self._items.embeddings.embed_documents(items) if items else [], strict=True))
+            asked = {query: self._items.embeddings.embed_query(query) for query in queries}
+        return drive(self._items.batch(wanted, made, asked), self._agent.clock)
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """Answer what `batch` does."""
+        wanted = _checked(ops)
+        items, queries = self._items.texts(wanted)
+        made, asked = Vectors(), Vectors()
+        if self._items.embeddings is not None and (items or queries):
+            vectors = await self._items.embeddings.aembed_documents(items) if items else []
+            made = dict(zip(items, vectors, strict=True))
+            asked = {query: await self._items.embeddings.aembed_query(query) for query in queries}
+        return await _drive_async(self._pool, self._items.batch(wanted, made, asked), self._agent.clock)
+
+    def close(self) -> None:
+        """Let go of the store, if this object opened it, and of the threads."""
+        if self._own:
+            self._agent.close()
+            self._pool.shutdown(wait=False)
+
+    def __enter__(self) -> Self:
+        """Open the store."""
+        self._agent.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it, if this object opened it."""
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        """Open the store."""
+        await _settle(self._pool, self._agent.open)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close it, if this object opened it."""
+        await _settle(self._pool, self.close)
+
+
+def _checked(ops: Iterable[Op]) -> list[Op]:
+    wanted = list(ops)
+    for op in wanted:
+        validate_op_namespace(op)
+    return wanted
 
 
 class _HandedOver:
@@ -296,7 +373,3 @@ def _as_asked(found: CheckpointTuple | None, config: RunnableConfig) -> Checkpoi
     """Return a checkpoint with the config that asked for it, if that named it."""
     asked = config["configurable"].get("checkpoint_id")
     return found if found is None or not asked else found._replace(config=config)
-
-
-def _refuse(strategy: str) -> InvalidInput:
-    return InvalidInput(f"A strategy is 'keep_latest' or 'delete', not {strategy!r}.")

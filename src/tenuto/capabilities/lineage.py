@@ -32,6 +32,8 @@ NAME: Final = "snapshot"
 _MARKS: Final = {THREAD: "@", NAME: "#"}
 _PAGE: Final = 200
 _WORTH: Final = 200
+_EXPANDED: Final = 16 * 1024 * 1024
+"""No payload that is not a blob has more bytes than a commit, whoever wrote it."""
 
 
 class Checkpoint(NamedTuple):
@@ -105,11 +107,11 @@ class Placed(NamedTuple):
     item: Item
 
 
-def place(record: Record) -> Placed:
-    """Return a record as the checkpoint that it holds."""
+def place(record: Record, number: int | None = None) -> Placed:
+    """Return a record as the checkpoint that it holds; its number is in its key, for who does not know it."""
     try:
-        number = int(keys.unpack(record.key)[-1])
-        return Placed(number, record.version, record.written_at, Item(*codec.decode(record.value)))
+        at = int(keys.unpack(record.key)[-1]) if number is None else number
+        return Placed(at, record.version, record.written_at, Item(*codec.decode(record.value)))
     except (TypeError, ValueError) as error:
         raise Damaged(f"the record of it is not one of a checkpoint ({error})") from error
 
@@ -271,7 +273,7 @@ class Lineage:
             for at, record in zip(some, self._kernel.read([self.key(n) for n in some]), strict=True):
                 if record is None:
                     raise Damaged(f"it stands on {self.id(at)}, which is missing")
-                payload = self._payload(place(record).item)
+                payload = self._payload(place(record, at).item)
                 if at == keyframe:
                     plain = codec.unpack_plain(payload)
                 elif payload:
@@ -309,10 +311,14 @@ def expanded(stored: bytes) -> bytes:
     """Return a stored payload as it was given."""
     if stored[:1] == b"\x00":
         return stored[1:]
+    expanding = zlib.decompressobj()
     try:
-        return zlib.decompress(stored[1:])
+        found = expanding.decompress(stored[1:], _EXPANDED)
     except zlib.error as error:
         raise Damaged(f"a payload cannot be expanded ({error})") from error
+    if stored[:1] != b"\x01" or not expanding.eof:
+        raise Damaged("a payload is not one that was stored: it goes on for longer than any does")
+    return found
 
 
 def parse(checkpoint_id: str) -> tuple[str, str, int] | None:
