@@ -8,6 +8,7 @@ second. The second reads again; if the run had stood on the checkpoint that was 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -102,7 +103,7 @@ class Graphs:
                 state,
                 None,
                 meta,
-                grow=lambda old, hold, lives=lives, same=same, before=before: lives.grow(state, same, before, old, hold),
+                grow=functools.partial(lives.grow, state, same, before),
                 once=once,
                 checks=[Check(record.key, 0) for record in taken],
                 writes=[Put(record.key, record.value) for record in taken],
@@ -156,9 +157,7 @@ class Graphs:
         shown = tip is not None and tip.shown == tip.placed.number and is_graph(tip.placed.item)
         newest = head if shown else None if head is None else self._newest(line, head)
         look = Look(line.root, newest.item.name if newest else None, head.number if head else 0, waits=waits)
-        if where.checkpoint is None:
-            found = newest
-        elif newest is not None and newest.item.name == where.checkpoint:
+        if where.checkpoint is None or (newest is not None and newest.item.name == where.checkpoint):
             found = newest
         else:
             found = line.named(where.checkpoint)
@@ -239,9 +238,7 @@ class Graphs:
         states = line.states(batch)
         ids = {placed.item.name for placed in batch}
         writes = self.writes.between(line.scope, line.ns, ids)
-        return [
-            self._told(line, placed, states[placed.number], writes.get(placed.item.name, [])) for placed in batch
-        ]
+        return [self._told(line, placed, states[placed.number], writes.get(placed.item.name, [])) for placed in batch]
 
     def _lines(self, config: Mapping[str, Any] | None) -> Iterator[tuple[GraphLine, str | None]]:
         if config is None:

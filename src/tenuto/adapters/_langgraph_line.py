@@ -87,7 +87,9 @@ class GraphLine(Lineage):
             some = range(start, min(start + _PAGE, last + 1))
             for number, record in zip(some, self._kernel.read([self.key(n) for n in some]), strict=True):
                 if record is None:
-                    raise Damaged(f"The checkpoint {self.id(number)}, on which others stand, is missing. Restore a backup.")
+                    raise Damaged(
+                        f"The checkpoint {self.id(number)}, on which others stand, is missing. Restore a backup."
+                    )
                 payload = self._payload(place(record, number).item)
                 if number == keyframe:
                     plain = codec.unpack_plain(payload)
@@ -204,7 +206,9 @@ class Lives:
             run = value[number * RUN : (number + 1) * RUN]
             if before is not None and seen == mark:
                 runs.append(before)
-            elif type(before) is Piece and seen is not None and types.begins(mark, seen) and before.size < tree.WIDE // 2:
+            elif (
+                type(before) is Piece and seen is not None and types.begins(mark, seen) and before.size < tree.WIDE // 2
+            ):
                 runs.append(_longer(before, run[len(seen[0]) :], way))
             else:
                 runs.append(tree._grow_run(run, before, way))

@@ -250,9 +250,7 @@ def _matched(query: str, found: Sequence[Found]) -> Iterator[tuple[Found, float 
     for one, own in zip(found, words, strict=True):
         hits = {word: own[word] for word in wanted if word in own}
         if hits:
-            weight = sum(
-                math.log(1 + len(found) / having[word]) * count / (count + 1) for word, count in hits.items()
-            )
+            weight = sum(math.log(1 + len(found) / having[word]) * count / (count + 1) for word, count in hits.items())
             scored.append((one, weight))
     scored.sort(key=lambda pair: pair[1], reverse=True)
     yield from scored
@@ -339,5 +337,3 @@ def _stored(record: Record) -> Stored:
         return Stored(*codec.decode(record.value))
     except TypeError as error:
         raise Damaged(f"An item is not what was stored ({error}); restore it from a backup.") from error
-
-

@@ -138,7 +138,7 @@ class _Kind:
         for name, make in self.made:
             if name not in given:
                 own[name] = make()
-        message = self.cls.__new__(self.cls)
+        message: Any = object.__new__(self.cls)
         put = object.__setattr__
         put(message, "__dict__", own)
         put(message, "__pydantic_fields_set__", set(given))
@@ -184,8 +184,9 @@ def _register() -> None:
     for cls in _MESSAGES:
         kind = _Kind(cls)
         codec.register(cls, name=f"langchain.{cls.__name__}", encode=kind.lower, decode=kind.lift)
-    for cls in (*_CHUNKS, Document):
-        codec.register(cls, name=f"langchain.{cls.__name__}")
+    others: tuple[type[Any], ...] = (*_CHUNKS, Document)
+    for other in others:
+        codec.register(other, name=f"langchain.{other.__name__}")
     codec.register(
         Send,
         name="langgraph.Send",
@@ -200,7 +201,10 @@ def _register() -> None:
         decode=lambda stored: Interrupt(stored[0], id=stored[1], response_schema=stored[2]),
     )
     codec.register(
-        _DeltaSnapshot, name="langgraph.DeltaSnapshot", encode=lambda one: [one.value], decode=lambda s: _DeltaSnapshot(*s)
+        _DeltaSnapshot,
+        name="langgraph.DeltaSnapshot",
+        encode=lambda one: [one.value],
+        decode=lambda s: _DeltaSnapshot(*s),
     )
     _slots(Command, "graph", "update", "resume", "goto")
     _slots(Overwrite, "value", "type")

@@ -4,17 +4,18 @@ Deleting hides checkpoints and then takes away what nothing stands on (`capabili
 one was compared with stays in the store, unseen, until it is not needed any more. The writes of tasks and the
 records that find a checkpoint by its id go first, so that a crash leaves none of them behind unseen.
 
-Pruning keeps of each namespace the newest checkpoint with its writes, and every ancestor from which a delta
-channel is put together: as far back as the nearest one that has the channel as a value.
+Pruning keeps of each namespace the newest checkpoint with its writes (a question that waits for its answer is
+among them), and every ancestor from which a delta channel is put together: as far back as the nearest one that
+has the channel as a value. So does deleting what runs have made, for every checkpoint of other runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from tenuto.adapters._langgraph_graphs import LIMIT, Graphs
-from tenuto.adapters._langgraph_line import GraphLine, is_graph, parent_of
+from tenuto.adapters._langgraph_line import GraphLine, parent_of
 from tenuto.adapters._langgraph_writes import checkpoint_of
 from tenuto.capabilities.lineage import Placed
 from tenuto.capabilities.retention import remove
@@ -39,7 +40,7 @@ class Upkeep:
         """Delete everything of a thread."""
         yield from self._graphs.writes.remove(self._graphs.writes.records(thread))
         for line in self._graphs.lines(thread):
-            yield from self._delete(line, [placed for placed in line.graphs()])
+            yield from self._delete(line, list(line.graphs()))
         yield from self._graphs.blobs.sweep()
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> Steps[None]:
@@ -47,9 +48,12 @@ class Upkeep:
         gone = set(run_ids)
         for thread in self._graphs.threads() if gone else ():
             for line in self._graphs.lines(thread):
-                made = [one for one in line.graphs() if one.item.meta["metadata"].get("run_id") in gone]
+                shown = list(line.graphs())
+                made = [one for one in shown if one.item.meta["metadata"].get("run_id") in gone]
                 if made:
-                    yield from self._delete_with_writes(line, made)
+                    others = [one for one in shown if one not in made]
+                    needed = _needed(shown, others)
+                    yield from self._delete_with_writes(line, [one for one in made if one.item.name not in needed])
 
     def prune(self, thread_ids: Sequence[str], strategy: str) -> Steps[None]:
         """Keep of each namespace the newest checkpoint and what it needs, or nothing."""
@@ -61,7 +65,7 @@ class Upkeep:
                 continue
             for line in self._graphs.lines(str(thread)):
                 shown = list(line.graphs())
-                kept = _needed(shown)
+                kept = _needed(shown, [max(shown, key=lambda placed: placed.number)] if shown else [])
                 yield from self._delete_with_writes(line, [one for one in shown if one.item.name not in kept])
         yield from self._graphs.blobs.sweep()
 
@@ -112,29 +116,24 @@ class Upkeep:
                     yield delay
 
 
-def _needed(shown: Sequence[Placed]) -> set[str]:
-    """Return the ids that are kept: the newest, and the ancestors from which its delta channels are put together."""
-    if not shown:
-        return set()
-    newest = max(shown, key=lambda placed: placed.number)
-    kept = {newest.item.name}
-    counters = newest.item.meta["metadata"].get("counters_since_delta_snapshot")
-    if not counters:
-        return kept
+def _needed(shown: Sequence[Placed], kept: Sequence[Placed]) -> set[str]:
+    """Return the ids of those that are kept, and of the ancestors from which their delta channels are put together."""
     by_id = {placed.item.name: placed for placed in shown}
-    remaining, wanted = _deltas(newest), parent_of(newest.item)
-    while remaining and wanted in by_id:
-        placed = by_id[wanted]
-        kept.add(wanted)
-        noted = placed.item.meta.get("channels")
-        if noted is None:
-            break  # from before there were delta channels: it has every channel as a value
-        remaining -= set(noted)
-        wanted = parent_of(placed.item)
-    return kept
+    found = {placed.item.name for placed in kept}
+    for placed in kept:
+        remaining, wanted = _deltas(placed), parent_of(placed.item)
+        while remaining and wanted in by_id:
+            ancestor = by_id[wanted]
+            found.add(wanted)
+            noted = ancestor.item.meta.get("channels")
+            if noted is None:
+                break  # from before there were delta channels: it has every channel as a value
+            remaining -= set(noted)
+            wanted = parent_of(ancestor.item)
+    return found
 
 
 def _deltas(placed: Placed) -> set[str]:
-    return set(placed.item.meta["metadata"]["counters_since_delta_snapshot"]) - set(placed.item.meta.get("channels", ()))
-
-
+    """Return the channels of a checkpoint that are put together from its ancestors' writes."""
+    counted = placed.item.meta["metadata"].get("counters_since_delta_snapshot") or {}
+    return set(counted) - set(placed.item.meta.get("channels", ()))

@@ -269,9 +269,7 @@ def _decoded(record: Record, find: codec.Find | None) -> TaskWrites:
         task = long(keys.unpack(record.key)[-1])
         return TaskWrites(task, str(path), [(int(idx), str(channel), value) for idx, channel, value in writes])
     except (TypeError, ValueError) as error:
-        raise Damaged(
-            f"The writes of a task are not what was stored ({error}); restore them from a backup."
-        ) from error
+        raise Damaged(f"The writes of a task are not what was stored ({error}); restore them from a backup.") from error
 
 
 def short(name: str) -> keys.Part:

@@ -70,9 +70,7 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
     your own that states hold: pydantic models, dataclasses, enums, msgspec structs, named tuples.
     """
 
-    def __init__(
-        self, agent: Tenuto | AsyncTenuto | str | None = None, *, allow: Iterable[type[Any]] = ()
-    ) -> None:
+    def __init__(self, agent: Tenuto | AsyncTenuto | str | None = None, *, allow: Iterable[type[Any]] = ()) -> None:
         super().__init__()
         types.allow(allow)
         self._agent, self._pool, self._own = opened(agent)
