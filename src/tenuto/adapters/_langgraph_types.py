@@ -224,6 +224,11 @@ def _register() -> None:
         _text(address)
 
 
+def compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
+    """Return a pattern."""
+    return re.compile(pattern, flags)
+
+
 def allow(types: Iterable[type[Any]]) -> None:
     """Let a program's own types be stored and come back: pydantic models, dataclasses, enums, structs, named tuples."""
     for cls in types:

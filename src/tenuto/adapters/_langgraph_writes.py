@@ -75,12 +75,12 @@ class Writes:
 
     # -- adding ------------------------------------------------------------------------------------------
 
-    def put(self, thread: str, ns: str, checkpoint: str, task: TaskWrites) -> Steps[None]:
+    def put(self, thread: str, ns: str, checkpoint: str, task: TaskWrites, *, wait: bool = True) -> Steps[None]:
         """Keep what a task wrote, durably, with the next checkpoint's commit or by its own."""
         key = _of_checkpoint(thread, ns, checkpoint) + keys.pack(short(task.task))
         replace = all(channel in WRITES_IDX_MAP for _, channel, _ in task.writes)
         value = _encoded(task.path, task.writes)
-        if not replace and len(value) < LARGE:
+        if wait and not replace and len(value) < LARGE:
             kept = yield from self._with_the_next(_of_namespace(thread, ns), Waiting(key, value))
             if kept:
                 return

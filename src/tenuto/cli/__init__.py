@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tenuto import __version__
+from tenuto.cli.imports import import_
 from tenuto.errors import TenutoError
 
 
@@ -15,6 +16,9 @@ from tenuto.errors import TenutoError
 @click.version_option(__version__, prog_name="tenuto")
 def main() -> None:
     """Durable state for AI agents."""
+
+
+main.add_command(import_)
 
 
 @main.command()

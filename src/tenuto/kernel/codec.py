@@ -247,6 +247,11 @@ def is_registered(cls: type) -> bool:
     return cls in _by_type
 
 
+def registered() -> list[type[Any]]:
+    """Return every class whose instances come back as what they are."""
+    return list(_by_type)
+
+
 def _conversions(cls: type[Any]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     if dataclasses.is_dataclass(cls):
         names = [field.name for field in dataclasses.fields(cls) if field.init]
