@@ -139,11 +139,14 @@ class Graphs:
         for root in [root for root in self._lives if root not in known]:
             self._lives.pop(root, None)
 
-    def put_writes(self, where: Place, writes: Sequence[tuple[str, Any]], task: str, path: str) -> Steps[None]:
-        """Keep what a task wrote on a checkpoint, durably."""
+    def put_writes(
+        self, where: Place, writes: Sequence[tuple[str, Any]], task: tuple[str, str], *, waits: str
+    ) -> Steps[None]:
+        """Keep what a task, given with its path, wrote on a checkpoint, durably."""
         if where.checkpoint is None:
             raise InvalidInput("Writes belong to a checkpoint; the config names none (checkpoint_id).")
-        yield from self.writes.put(where.thread, where.ns, where.checkpoint, TaskWrites(task, path, indexed(writes)))
+        made = TaskWrites(*task, indexed(writes))
+        yield from self.writes.put(where.thread, where.ns, where.checkpoint, made, waits=waits)
 
     # -- getting -----------------------------------------------------------------------------------------------
 

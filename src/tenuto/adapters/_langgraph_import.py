@@ -91,7 +91,7 @@ def bring(graphs: Graphs, source: Source, thread: str) -> Steps[Brought]:
         for checkpoint, tasks in of.items():
             for task in tasks:
                 writes += len(task.writes)
-                yield from graphs.writes.put(thread, ns, checkpoint, task, wait=False)
+                yield from graphs.writes.put(thread, ns, checkpoint, task)
         _prove(graphs, source, thread, ns, of)
     return Brought(thread, checkpoints, writes, new)
 

@@ -22,15 +22,14 @@ import ormsgpack
 from tenuto.adapters import _langgraph_types as types
 from tenuto.capabilities.blobs import Blobs
 from tenuto.capabilities.context import Context
-from tenuto.capabilities.lineage import THREAD, Item, Lineage, Placed, place
+from tenuto.capabilities.lineage import THREAD, Item, Lineage, Placed
 from tenuto.errors import Damaged, InvalidInput, NotStorable
-from tenuto.kernel import codec, delta, keys, tree
+from tenuto.kernel import codec, keys, tree
 from tenuto.kernel.tree import RUN, SMALL, Elements, Fields, Hold, Node, Piece, Run, Way
 
 BOOK: Final = "__langgraph__"
 """Where a state has what LangGraph notes beside the channels."""
 NAMESPACES: Final = keys.pack("langgraph", "ns")
-_PAGE: Final = 200
 
 
 class GraphLine(Lineage):
@@ -72,30 +71,13 @@ class GraphLine(Lineage):
             by_keyframe.setdefault(placed.item.keyframe, {})[placed.number] = placed
         for keyframe, group in by_keyframe.items():
             grown: Node | None = None
-            for number, plain in self._rebuilding(keyframe, max(group)):
+            for number, plain in self.rebuilding(keyframe, max(group)):
                 if number in group:
                     grown = tree._grow(plain, grown, Way(ormsgpack.packb, None))
                     if grown.digest != group[number].item.digest:
                         raise Damaged(f"The checkpoint {self.id(number)} is not what was stored. Restore a backup.")
                     found[number] = {name: self._lifted(value, seen) for name, value in plain.items()}
         return found
-
-    def _rebuilding(self, keyframe: int, last: int) -> Iterator[tuple[int, Any]]:
-        """Yield each state from a keyframe on, as plain data that is the next one's too."""
-        plain: Any = None
-        for start in range(keyframe, last + 1, _PAGE):
-            some = range(start, min(start + _PAGE, last + 1))
-            for number, record in zip(some, self._kernel.read([self.key(n) for n in some]), strict=True):
-                if record is None:
-                    raise Damaged(
-                        f"The checkpoint {self.id(number)}, on which others stand, is missing. Restore a backup."
-                    )
-                payload = self._payload(place(record, number).item)
-                if number == keyframe:
-                    plain = codec.unpack_plain(payload)
-                elif payload:
-                    plain = delta.apply(plain, codec.unpack(payload))
-                yield number, plain
 
     def _lifted(self, value: Any, seen: dict[int, tuple[Any, Any]]) -> Any:
         """Return a channel's value; what was registered is decoded once for all the states that have it."""

@@ -30,8 +30,9 @@ from tenuto.kernel.contract import AnyCheck, Check, Delete, Put, Record, Write
 from tenuto.kernel.transact import Steps, backoff, settle
 from tenuto.kernel.tree import LARGE
 
-_WAITS: Final = (0.0005, 0.0005, 0.0005, 0.0005)
-"""How long a record waits for the commit of the next checkpoint, in seconds, look by look."""
+_PATIENCE: Final = 0.01
+"""How long a record waits for the commit of the next checkpoint, in seconds: reducers run in between."""
+_LOOK: Final = 0.0005
 _PAGE: Final = 1_000
 _AT_ONCE: Final = 200
 
@@ -75,13 +76,16 @@ class Writes:
 
     # -- adding ------------------------------------------------------------------------------------------
 
-    def put(self, thread: str, ns: str, checkpoint: str, task: TaskWrites, *, wait: bool = True) -> Steps[None]:
-        """Keep what a task wrote, durably, with the next checkpoint's commit or by its own."""
+    def put(self, thread: str, ns: str, checkpoint: str, task: TaskWrites, *, waits: str = "no") -> Steps[None]:
+        """Keep what a task wrote, durably, with the next checkpoint's commit or by its own.
+
+        It `waits` for that commit in this thread, or by steps, where a thread must not wait, or not at all.
+        """
         key = _of_checkpoint(thread, ns, checkpoint) + keys.pack(short(task.task))
         replace = all(channel in WRITES_IDX_MAP for _, channel, _ in task.writes)
         value = _encoded(task.path, task.writes)
-        if wait and not replace and len(value) < LARGE:
-            kept = yield from self._with_the_next(_of_namespace(thread, ns), Waiting(key, value))
+        if waits != "no" and not replace and len(value) < LARGE:
+            kept = yield from self._with_the_next(_of_namespace(thread, ns), Waiting(key, value), waits)
             if kept:
                 return
         for delay in backoff(None):
@@ -90,20 +94,26 @@ class Writes:
                 return
             yield delay
 
-    def _with_the_next(self, line: bytes, record: Waiting) -> Steps[bool]:
+    def _with_the_next(self, line: bytes, record: Waiting, waits: str) -> Steps[bool]:
         """Wait a moment for a commit to go with; tell whether one came and kept the record."""
         with self._mutex:
             self._waiting.setdefault(line, []).append(record)
-        for delay in _WAITS:
-            yield delay
-            if record.state != "waiting":
-                break
+        if waits == "here":
+            record.done.wait(_PATIENCE)
+        else:
+            for _ in range(round(_PATIENCE / _LOOK)):
+                yield _LOOK
+                if record.state != "waiting":
+                    break
         with self._mutex:
             if record.state == "waiting":
                 self._leave(line, record)
                 return False
         while not record.done.is_set():  # the commit has begun
-            yield 0.0002
+            if waits == "here":
+                record.done.wait()
+            else:
+                yield _LOOK
         return record.state == "kept"
 
     def _leave(self, line: bytes, record: Waiting) -> None:

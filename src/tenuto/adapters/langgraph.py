@@ -116,7 +116,7 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Keep what a task wrote on a checkpoint, durably."""
-        self._now(self._graphs.put_writes(place_of(config), writes, task_id, task_path))
+        self._now(self._graphs.put_writes(place_of(config), writes, (task_id, task_path), waits="here"))
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete everything of a thread."""
@@ -178,7 +178,7 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Keep what `put_writes` does."""
-        await self._soon(self._graphs.put_writes(place_of(config), writes, task_id, task_path))
+        await self._soon(self._graphs.put_writes(place_of(config), writes, (task_id, task_path), waits="by steps"))
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Delete what `delete_thread` does."""

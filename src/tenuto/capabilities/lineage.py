@@ -268,17 +268,30 @@ class Lineage:
     def _rebuilt(self, number: int, keyframe: int) -> Any:
         """Return a state as plain data, by its keyframe and every change since."""
         plain: Any = None
-        for start in range(keyframe, number + 1, _PAGE):
-            some = range(start, min(start + _PAGE, number + 1))
-            for at, record in zip(some, self._kernel.read([self.key(n) for n in some]), strict=True):
-                if record is None:
-                    raise Damaged(f"it stands on {self.id(at)}, which is missing")
+        for _, plain in self.rebuilding(keyframe, number):  # noqa: B007 - the last one is what is wanted
+            pass
+        return plain
+
+    def rebuilding(self, keyframe: int, last: int) -> Iterator[tuple[int, Any]]:
+        """Yield each state from a keyframe on, with its number: plain data, which becomes the next one."""
+        plain: Any = None
+        at, after = keyframe, self.items + keys.pack(keyframe - 1)
+        while at <= last:
+            page = self._kernel.scan(self.items, after=after, limit=min(_PAGE, last - at + 1))
+            for record in page:
+                if record.key != self.key(at):
+                    break  # one is missing in between
                 payload = self._payload(place(record, at).item)
                 if at == keyframe:
                     plain = codec.unpack_plain(payload)
                 elif payload:
                     plain = delta.apply(plain, codec.unpack(payload))
-        return plain
+                yield at, plain
+                at, after = at + 1, record.key
+            else:
+                if page:
+                    continue
+            raise Damaged(f"it stands on {self.id(at)}, which is missing")
 
     def state_of(self, placed: Placed) -> Any:
         """Return a checkpoint's state, proven to be the one that was stored, or raise `Damaged`."""
