@@ -534,6 +534,27 @@ def test_a_graphs_checkpoints_are_the_agents(path: str) -> None:
         assert ("messages", 3) in [change.path for change in changes]
 
 
+def test_a_graphs_messages_are_the_threads(stores: Any) -> None:
+    with Tenuto("a", stores.new()) as agent:
+        graph = chat(TenutoSaver(agent), answer=str)
+        graph.invoke(say("one"), config())
+        graph.invoke(say("two"), config())
+        thread = agent.thread("t-1")
+        assert thread.messages() == [
+            {"role": "user", "content": "one"},
+            {"role": "assistant", "content": "1"},
+            {"role": "user", "content": "two"},
+            {"role": "assistant", "content": "3"},
+        ]
+        assert thread.count() == 4
+        assert [m["content"] for m in thread.messages(last=2)] == ["two", "3"]
+        assert [m["content"] for m in thread.messages(after=1, before=4)] == ["1", "two"]
+        assert agent.thread("t-2").messages() == []
+        thread.append({"role": "user", "content": "in a log of its own"})
+        assert thread.count() == 1, "a thread that was appended to is what was appended"
+        assert len(graph.get_state(config()).values["messages"]) == 4
+
+
 # -- the package ---------------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from langchain_core.messages import convert_to_openai_messages
 from langgraph.checkpoint.base import CheckpointTuple, DeltaChannelHistory, PendingWrite
 
 from tenuto.adapters._langgraph_line import (
@@ -205,6 +206,14 @@ class Graphs:
             where.config(parent) if parent else None,  # type: ignore[arg-type]
             writes,
         )
+
+    def messages(self, thread: str) -> list[dict[str, Any]] | None:
+        """Return the conversation of a graph as dicts that every provider knows; None where there is none."""
+        found, _ = self.get(Place(thread, "", None), waits=False)
+        messages = found.checkpoint["channel_values"].get("messages") if found is not None else None
+        if not isinstance(messages, list):
+            return None
+        return [dict(message) for message in convert_to_openai_messages(messages)]
 
     # -- listing -----------------------------------------------------------------------------------------------
 

@@ -77,6 +77,7 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
         self._graphs = Graphs(self._agent._context)
         self._upkeep = Upkeep(self._graphs)
         self._key = id(self._graphs)  # copies of a saver are one
+        self._agent.threads.elsewhere.append(self._graphs.messages)
 
     # -- sync ------------------------------------------------------------------------------------------------
 
