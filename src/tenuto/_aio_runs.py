@@ -268,6 +268,7 @@ class AsyncRuns:
 
     list = awaitable(Runs.list)
     get = awaitable(Runs.get)
+    info = awaitable(Runs.info)
     signal = awaitable(Runs.signal)
     cancel = awaitable(Runs.cancel)
     retry = awaitable(Runs.retry)

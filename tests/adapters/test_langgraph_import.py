@@ -24,7 +24,7 @@ from test_langgraph_saver import Plan, deltas, holding
 from tenuto import Damaged, Tenuto, UnknownType
 from tenuto.adapters import _langgraph_import as importing
 from tenuto.adapters.langgraph import TenutoSaver
-from tenuto.cli import main
+from tenuto.cli import group
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:aiosqlite")
 
@@ -64,7 +64,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Callabl
 
 
 def run(*given: str, expected: int = 0) -> str:
-    done = CliRunner().invoke(main, ["import", "langgraph", *given])
+    done = CliRunner().invoke(group, ["import", "langgraph", *given])
     assert done.exit_code == expected, done.output
     return done.output
 

@@ -40,6 +40,7 @@ try:
 
     from tenuto.adapters import _langgraph_run as runs
     from tenuto.adapters import _langgraph_types as types
+    from tenuto.adapters import _langgraph_import as importing
     from tenuto.adapters._langgraph_graphs import Graphs, place_of
     from tenuto.adapters._langgraph_run import Look
     from tenuto.adapters._langgraph_store import Items, Vectors
@@ -51,6 +52,9 @@ __all__ = ["TenutoSaver", "TenutoStore"]
 
 R = TypeVar("R")
 _THREADS: Final = 8
+
+
+reading = importing.opened
 
 
 def opened(agent: Tenuto | AsyncTenuto | str | None) -> tuple[Tenuto, ThreadPoolExecutor, bool]:
@@ -227,6 +231,10 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Self:  # noqa: ARG002 - see below
         """Return this saver: what may be read is what was registered, in every mode of LangGraph's."""
         return self
+
+    def bringing(self, source: importing.Source, thread: str) -> Steps[importing.Brought]:
+        """Bring in one thread of a source that `reading` opened: what `tenuto import langgraph` does."""
+        return importing.bring(self._graphs, source, thread)
 
     # -- the rest -----------------------------------------------------------------------------------------------
 

@@ -45,6 +45,11 @@ class Past:
             else:
                 self._alone.append(op)
 
+    @property
+    def has_next(self) -> bool:
+        """Tell whether something is on record that has its place in an order."""
+        return bool(self._alone)
+
     def take_next(self, name: str, digest: bytes) -> Op | None:
         """Return the next thing on record if it is this step, and it is done as most are: plainly, and all of it here."""
         if self._alone:
@@ -106,8 +111,11 @@ class Past:
         return self._mismatch(identity, op)
 
     def went_on(self, op: Op) -> bool:
-        """Tell whether the code went on behind an error: then it handled it, and is given it again."""
-        return self.next > op.following
+        """Tell whether the code went on behind an error: then it handled it, and is given it again.
+
+        Beside others the order tells nothing: a neighbour goes on by itself. There it is known from the run's end.
+        """
+        return self.next > op.following and not (op.identity.together and op.left)
 
     def due(self, kind: str) -> Op | None:
         """Return the next thing of a kind on record that the code has not asked for yet."""

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import contextvars
 import logging
+import os
 import secrets
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from tenuto.capabilities import lives, outcomes
 from tenuto.capabilities.context import Context, commit
@@ -39,7 +40,7 @@ from tenuto.capabilities.runlog import (
     Op,
     RunLog,
     Told,
-    usage_sum,
+    resume_line,
     user_key,
 )
 from tenuto.capabilities.threads import Threads
@@ -54,6 +55,7 @@ from tenuto.errors import (
     Paused,
     RunBusy,
     StaleLease,
+    StateConflict,
     StepMismatch,
     StorageUnavailable,
     TimedOut,
@@ -61,9 +63,11 @@ from tenuto.errors import (
 from tenuto.kernel import codec
 from tenuto.kernel.bell import Pause
 from tenuto.kernel.contract import AnyCheck, Check, CheckEnd, Commit, Put, Write
-from tenuto.kernel.transact import Steps, backoff, settle
+from tenuto.kernel.transact import Steps, backoff, new_request, settle
 from tenuto.kernel.work import Work
 
+R = TypeVar("R")
+Weighed = Steps[tuple[list[AnyCheck], list[Write]]]
 log: Final = logging.getLogger("tenuto.runs")
 TTL: Final = 10.0
 PATIENCE: Final = 60.0
@@ -143,12 +147,18 @@ class Running:
         self._head: Head | None = None
         self._open = False
         self._lost: BaseException | None = None
+        """Why nothing more may be done here: the run has passed on, or the store is away and the record has a gap."""
+        self._busy = 0
+        self._raised: list[tuple[BaseException, int]] = []
+        self._maps: dict[str, int] = {}
+        self.leaving = False
         self.next = 1
         """The number of whatever begins next."""
         self._equals: dict[tuple[str, str, Any], int] = {}
         self._flying: dict[str, int] = {}
         self._lock = threading.Lock()
         self._home: tuple[int, int] = (0, 0)
+        self._pid = 0
 
     # -- taking it ---------------------------------------------------------------------------------------------
 
@@ -169,8 +179,11 @@ class Running:
             if holder is None:
                 if (yield from self._taken(head, version)):
                     return
-                holder = "somebody who was faster"
+                yield min(delay, 0.02)  # somebody took it, or sent it a signal just then: look again
+                continue
             if left <= 0:
+                if above is not None:
+                    above.waits.append(("run", self.id, None))
                 raise RunBusy(
                     f"The run {self.id!r} is in the hands of {holder}. Wait for it with wait=, or read it with runs.get()."
                 )
@@ -192,9 +205,11 @@ class Running:
                 return False
             self.lease.kept()
         self._head, self.told, self.past = head, told, Past(self.id, told)
+        self.waits, self.instead, self._lost, self.leaving = [], None, None, False
+        self._equals, self._maps, self._raised = {}, {}, []
         self.user = head.user
         self.next = told.next
-        self._open, self._home = True, _here()
+        self._open, self._home, self._pid = True, _here(), os.getpid()
         return True
 
     def _fits(self, head: Head, told: Told) -> None:
@@ -222,7 +237,6 @@ class Running:
 
     def _beginning(self, head: Head | None, told: Told, last: int) -> tuple[Head, list[Write]]:
         now = self.context.kernel.now()
-        deadline = None if self._deadline is None else now + self._deadline
         if head is None:
             head, told.started, line = begun(self, self.log, self.given, now, last)
             told.at = now
@@ -233,12 +247,12 @@ class Running:
                 writes.append(Put(RunLog(self.context, head.parent).child_key(self.id), codec.encode(None)))
         else:
             self.resumed = head.status != "queued" or bool(told.ops)
-            idle = head.status == "running" and head.upto == last
+            idle = head.status == "running" and told.got_on <= head.upto
             head = head._replace(takeovers=head.takeovers + 1 if idle else 0)
             writes = [self.log.line(RESUMED, 0, None)] if self.resumed else []
         head = head._replace(status="running", changed=now, wake=None, waits=(), upto=last + len(writes[:1]))
-        if deadline is not None:
-            head = head._replace(deadline=deadline)
+        if self._deadline is not None:  # from when the run began: the same call again does not put it off
+            head = head._replace(deadline=head.created + self._deadline)
         return head, [*writes, *self.log.placed(head)]
 
     # -- what is on record -------------------------------------------------------------------------------------
@@ -295,13 +309,32 @@ class Running:
 
     def beside(self) -> bool:
         """Tell whether this is asked beside other steps, or from another task or thread than the run's own."""
-        return bool(self._flying) or _here() != self._home
+        return bool(self._flying or self._busy) or _here() != self._home
+
+    def mapping(self, name: str) -> int:
+        """Return which map of its name begins now, from 1 on."""
+        with self._lock:
+            self._maps[name] = self._maps.get(name, 0) + 1
+            return self._maps[name]
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Know that something is written or waited for: the run is not left meanwhile, and nothing begins after that."""
+        with self._lock:
+            self._must_be_open("it")
+            self._busy += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._busy -= 1
 
     @contextmanager
     def flying(self, identity: Identity) -> Iterator[None]:
         """Know that a step is in flight; `AmbiguousStep` if it could not be told from another one."""
         name = identity.name if identity.key is None else f"{identity.name}\0{identity.key}"
         with self._lock:
+            self._must_be_open(f"the step {identity.name!r}")
             if name in self._flying:
                 raise AmbiguousStep(
                     f"Two steps {identity.name!r} of the run {self.id!r} are in flight at once and could not be told "
@@ -316,22 +349,29 @@ class Running:
 
     def must_go_on(self, what: str) -> None:
         """Raise unless this run may do something more now."""
-        if not self._open:
-            raise Closed(f"The run {self.id!r} is not open here; {what} was not done. Use it inside of `with`.")
+        self._must_be_open(what)
         if self._lost is not None:
             raise self._lost
         inside = current_step.get()
         if inside is not None and inside.run is self:
             raise InvalidInput(f"{what} was asked for inside of a step, whose function would not run on a replay.")
 
+    def _must_be_open(self, what: str) -> None:
+        if not self._open or self._pid != os.getpid():
+            raise Closed(f"The run {self.id!r} is not open here; {what} was not done. Use it inside of `with`.")
+
     def may_begin(self, what: str) -> None:
         """Raise if nothing new may begin: the run is to stop, or its time is over."""
         if self.stopping is not None and self.stopping.is_set():
             raise Stopped(f"The run {self.id!r} stops before {what}, and goes on elsewhere.", self.id)
+        self.in_time(what)
+
+    def in_time(self, what: str) -> None:
+        """Raise `TimedOut` if the run's time is over."""
         deadline = self._head.deadline if self._head is not None else None
         if deadline is not None and self.context.kernel.now() > deadline:
             raise TimedOut(
-                f"The run {self.id!r} has passed its deadline; {what} was not done. Give it a later one with deadline=."
+                f"The run {self.id!r} has passed its deadline; {what} was not done. deadline= gives it a later one, counted from when it began."
             )
 
     # -- writing -----------------------------------------------------------------------------------------------
@@ -339,21 +379,56 @@ class Running:
     def write(
         self, checks: Sequence[AnyCheck], writes: Sequence[Write], *, saving: bool = False
     ) -> Steps[Commit | None]:
-        """Commit under the run's lease. With `saving`, what would be lost otherwise is tried for a while."""
+        """Commit under the run's lease. With `saving`, what would be lost otherwise is tried for a while.
+
+        It happens once, however often it is tried. If it fails because the store is away, this is the end of the run
+        in this process: what the code did next would stand on a record with a gap.
+        """
         waited = 0.0
+        request = new_request(self.context.kernel.now())
         for delay in backoff(None, first=0.05, most=2.0):
             try:
-                return (yield from commit(self.context, checks, writes, self.lease, f"The run {self.id!r}"))
+                return (yield from commit(self.context, checks, writes, self.lease, f"The run {self.id!r}", request))
             except StaleLease as error:
-                yield from self._fenced_out(error, checks, writes if saving else ())
-            except StorageUnavailable:
+                yield from self.fenced_out(error, checks, writes if saving else ())
+            except StorageUnavailable as error:
                 waited += delay
                 if not saving or waited > PATIENCE:
+                    self._lost = error
                     raise
             yield delay
         raise AssertionError("the back-off never ends")
 
-    def _fenced_out(self, error: StaleLease, checks: Sequence[AnyCheck], writes: Sequence[Write]) -> Steps[None]:
+    def record(self, kind: int, n: int, data: list[Any], at: int, *, saving: bool = False) -> Steps[None]:
+        """Add a line whose part `at` may be large. A large part that others refer to just then is counted again."""
+        waited = 0.0
+        for delay in backoff(None, first=0.05, most=2.0):
+            try:
+                checks, writes = yield from self.log.weighed(kind, n, data, at)
+                yield from self.write(checks, writes, saving=saving)
+            except StateConflict:
+                yield delay / 50
+            except StorageUnavailable as error:
+                waited += delay
+                if self._lost is not None or not saving or waited > PATIENCE:
+                    self._lost = error
+                    raise
+                yield delay
+            else:
+                return
+
+    def guarded(self, steps: Steps[R]) -> Steps[R]:
+        """Do what commits under the run's lease by itself."""
+        try:
+            return (yield from steps)
+        except StaleLease as error:
+            yield from self.fenced_out(error, (), ())
+        except StorageUnavailable as error:
+            self._lost = error
+            raise
+        raise AssertionError("who is fenced out does not go on")
+
+    def fenced_out(self, error: StaleLease, checks: Sequence[AnyCheck], writes: Sequence[Write]) -> Steps[None]:
         """Raise `Cancelled` if that is why we may not write any more; what had been done is recorded still."""
         head, _ = self.log.head()
         if head is not None and head.status == "cancelled":
@@ -371,17 +446,30 @@ class Running:
 
     # -- leaving it --------------------------------------------------------------------------------------------
 
-    def leave(self, error: BaseException | None, result: Any = None) -> Work[None]:
-        """Leave the run: completed, failed, paused, or as whoever was interrupted."""
+    def raises(self, error: Exception, op_number: int, identity: Identity) -> Exception:
+        """Return an error that is about to be raised, and remember of which step it is: it may leave the run."""
+        if identity.together:
+            self._raised.append((error, op_number))
+        return error
+
+    def leave(self, error: BaseException | None, result: Any = None) -> Work[None]:  # noqa: C901 - one way out after the other
+        """Leave the run: completed, failed, paused, or interrupted."""
         orderly = error is None or isinstance(error, Exception | Paused)
-        while orderly and self._flying:
-            yield Pause(0.005)  # steps beside come to their end, and are recorded
-        was_open, self._open = self._open, False
+        self.leaving, was_open = orderly, False
+        while True:
+            with self._lock:
+                if not orderly or not (self._flying or self._busy):
+                    was_open, self._open = self._open, False
+                    break
+            yield Pause(0.005)  # what is done beside comes to its end, and is recorded
         if not was_open or self.over:
-            self._over_again(error)
+            forgotten = self.past.forgotten() if was_open and error is None else None
+            if forgotten is not None:
+                raise forgotten
             return
-        if self._lost is not None or isinstance(error, StaleLease | Cancelled):
-            yield self.lease.release.steps(self.lease)  # type: ignore[attr-defined]
+        of_another = isinstance(error, Cancelled) and error.run != self.id
+        if self._lost is not None or (isinstance(error, StaleLease | Cancelled) and not of_another):
+            yield _quietly(self.lease.release.steps(self.lease))  # type: ignore[attr-defined]
             if error is None and self._lost is not None:
                 raise self._lost
             return
@@ -393,16 +481,12 @@ class Running:
             raise problem
         if isinstance(error, StorageUnavailable) or not isinstance(error, Exception | Paused):
             yield _quietly(self.lease.release.steps(self.lease))  # type: ignore[attr-defined]
-        elif isinstance(error, Exception):
+        elif isinstance(error, RunBusy) and any(kind == "run" for kind, _, _ in self.waits):
+            yield from self._pause(error)
+        elif isinstance(error, Exception) or of_another:
             yield from self._fail(error)
         else:
             yield from self._pause(error)
-
-    def _over_again(self, error: BaseException | None) -> None:
-        if error is None and self.over:
-            forgotten = self.past.forgotten()
-            if forgotten is not None:
-                raise forgotten
 
     def _complete(self, result: Any) -> Work[Exception | None]:
         forgotten = self.past.forgotten()
@@ -412,37 +496,53 @@ class Running:
             value, lowered = outcomes.kept(result)
         except NotStorable as error:
             return error
-        checks, lines = yield self.log.weighed(COMPLETED, 0, [LOWERED if lowered else PLAIN, value, False], 1)
-        yield self._left(checks, lines, "completed")
+        data = [LOWERED if lowered else PLAIN, value, False]
+        yield self._left("completed", lambda: self.log.weighed(COMPLETED, 0, data, 1))
         return None
 
-    def _fail(self, error: Exception) -> Work[None]:
-        yield self._left([], [self.log.line(FAILED, 0, outcomes.told(error))], "failed")
+    def _fail(self, error: BaseException) -> Work[None]:
+        came_from = {id(one) for one in outcomes.within(error)}
+        steps = [n for one, n in self._raised if id(one) in came_from]
+        yield self._left("failed", self.log.line(FAILED, 0, {**outcomes.told(error), "steps": steps}))
 
-    def _pause(self, error: Paused) -> Work[None]:
+    def _pause(self, error: BaseException) -> Work[None]:
         if isinstance(error, Stopped):
-            yield self._left([], [self.log.line(QUEUED, 0, None)], "queued")
+            yield self._left("queued", self.log.line(QUEUED, 0, None))
             return
         times = [until for _, _, until in self.waits if until is not None]
         if self._head is not None and self._head.deadline is not None:
             times.append(self._head.deadline)
         waits = tuple((kind, ref) for kind, ref, _ in self.waits if ref)
         status = "in_doubt" if isinstance(error, InDoubt) else "waiting"
-        yield self._left([], [], status, wake=min(times, default=None), waits=waits)
+        above = current.get()
+        if above is not None:  # what pauses inside of it pauses it too, and it goes on when that can
+            above.waits.append(("run", self.id, None))
+        yield self._left(status, wake=min(times, default=None), waits=waits)
 
-    def _left(self, checks: Sequence[AnyCheck], lines: Sequence[Write], status: str, **more: Any) -> Steps[None]:
+    def _left(self, status: str, line: Write | Callable[[], Weighed] | None = None, **more: Any) -> Steps[None]:
         assert self._head is not None
         head = self._head._replace(status=status, changed=self.context.kernel.now(), **more)
         waited = 0.0
+        checks: list[AnyCheck] = []
+        lines: list[Write] = []
+        request: bytes | None = None
         for delay in backoff(None, first=0.05, most=2.0):
             try:
-                yield from self.lease.left(checks, [*lines, *self.log.placed(head)])
+                if request is None:
+                    if callable(line):
+                        checks, lines = yield from line()
+                    elif line is not None:
+                        lines = [line]
+                    request = new_request(self.context.kernel.now())
+                yield from self.lease.left(checks, [*lines, *self.log.placed(head)], request)
             except StorageUnavailable:
                 waited += delay
                 if status not in OVER or waited > PATIENCE:
                     raise
             except Conflict as error:
-                yield from self._fenced_out(StaleLease(str(error), error.keys), [], [])
+                if not checks or self.lease.token_key in error.keys:
+                    yield from self.fenced_out(StaleLease(str(error), error.keys), [], [])
+                request = None  # others refer to a large part of the result just then: it is counted again
             else:
                 return
             yield delay
@@ -451,17 +551,7 @@ class Running:
 
     def __str__(self) -> str:
         """Say where the run stands, as it was taken."""
-        if not self.resumed and not self.over:
-            return f"starting {self.id}"
-        done = [op for op in self.told.ops.values() if op.state == "done" and op.identity.kind in ("step", "map")]
-        begun = [op for op in self.told.ops.values() if op.state != "done" and op.identity.kind in ("step", "map")]
-        where = f" at {begun[0].identity.name}" if begun else f" after {done[-1].identity.name}" if done else ""
-        saved = f"{sum(op.seconds for op in done):.1f} s"
-        cost = usage_sum(done)
-        if cost:
-            saved += f" and ${cost:.2f}"
-        count = f"{len(done)} step{'' if len(done) == 1 else 's'} reused, {saved} saved"
-        return f"{'replaying' if self.over else 'resuming'} {self.id}{'' if self.over else where} ({count})"
+        return resume_line(self.id, self.told, resumed=self.resumed, over=self.over)
 
 
 def begun(

@@ -107,6 +107,12 @@ class Runs:
         beat = self._kernel.read([keys.pack(run_id, "run", "beat")])[0]
         return record(log, head, log.told(head.first), held=not is_free(beat))
 
+    def info(self, run_id: str) -> RunInfo:
+        """Return a run as it is listed, without reading its log; `NotFound` if there is none."""
+        head, _ = RunLog(self._context, run_id).must()
+        beat = self._kernel.read([keys.pack(run_id, "run", "beat")])[0]
+        return RunInfo(**listed(run_id, head, not is_free(beat)))
+
     def watch(self, run_id: str, *, after: int | None = None, timeout: Duration | None = None) -> Iterator[Emitted]:
         """Iterate over what a run emits, as it lands, across processes, until the run is over.
 
