@@ -25,6 +25,7 @@ from tenuto.kernel.contract import Delete, Put, Write
 from tenuto.kernel.transact import Steps, backoff, settle
 
 _AT_ONCE: Final = 100
+_STRATEGIES: Final = ("keep_latest", "delete")
 
 
 class Upkeep:
@@ -57,8 +58,8 @@ class Upkeep:
 
     def prune(self, thread_ids: Sequence[str], strategy: str) -> Steps[None]:
         """Keep of each namespace the newest checkpoint and what it needs, or nothing."""
-        if strategy not in ("keep_latest", "delete"):
-            raise InvalidInput(f"A strategy is 'keep_latest' or 'delete', not {strategy!r}.")
+        if strategy not in _STRATEGIES:
+            raise InvalidInput(f"{strategy!r} is no strategy; there are {', '.join(_STRATEGIES)}.")
         for thread in thread_ids:
             if strategy == "delete":
                 yield from self.delete_thread(str(thread))

@@ -38,9 +38,9 @@ try:
     )
     from langgraph.store.base import BaseStore, IndexConfig, Op, Result, TTLConfig, validate_op_namespace
 
+    from tenuto.adapters import _langgraph_import as importing
     from tenuto.adapters import _langgraph_run as runs
     from tenuto.adapters import _langgraph_types as types
-    from tenuto.adapters import _langgraph_import as importing
     from tenuto.adapters._langgraph_graphs import Graphs, place_of
     from tenuto.adapters._langgraph_run import Look
     from tenuto.adapters._langgraph_store import Items, Vectors
