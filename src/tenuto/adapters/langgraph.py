@@ -14,15 +14,17 @@ handed back to their tasks, which do not run again. Deleting and pruning hide fi
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NamedTuple, ParamSpec, Self, TypeVar
 
 from tenuto._offload import drive as _drive_async
 from tenuto._offload import settle as _settle
 from tenuto.aio import AsyncTenuto
+from tenuto.capabilities.stepping import Effect, Retry
 from tenuto.client import Tenuto
 from tenuto.errors import MissingDriver
+from tenuto.kernel.durations import Duration
 from tenuto.kernel.transact import Steps, drive
 
 try:
@@ -44,12 +46,14 @@ try:
     from tenuto.adapters._langgraph_graphs import Graphs, place_of
     from tenuto.adapters._langgraph_run import Look
     from tenuto.adapters._langgraph_store import Items, Vectors
+    from tenuto.adapters._langgraph_tools import durable
     from tenuto.adapters._langgraph_upkeep import Upkeep
 except ImportError as error:
     raise MissingDriver('LangGraph is not installed; run: pip install "tenuto[langgraph]".') from error
 
-__all__ = ["TenutoSaver", "TenutoStore"]
+__all__ = ["TenutoSaver", "TenutoStore", "durable_tool"]
 
+P = ParamSpec("P")
 R = TypeVar("R")
 _THREADS: Final = 8
 
@@ -80,6 +84,7 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
         self._agent, self._pool, self._own = opened(agent)
         self._graphs = Graphs(self._agent._context)
         self._upkeep = Upkeep(self._graphs)
+        self._faces = _Faces(self._agent, AsyncTenuto.of(self._agent, self._pool))
         self._key = id(self._graphs)  # copies of a saver are one
         self._agent.threads.elsewhere.append(self._graphs.messages)
 
@@ -348,6 +353,36 @@ class TenutoStore(BaseStore):
     async def __aexit__(self, *_: object) -> None:
         """Close it, if this object opened it."""
         await _settle(self._pool, self.close)
+
+
+class _Faces(NamedTuple):
+    """A client in both its faces."""
+
+    sync: Tenuto
+    awaited: AsyncTenuto
+
+
+def _faces(saver: Any) -> _Faces | None:
+    return saver._faces if isinstance(saver, TenutoSaver) else None
+
+
+def durable_tool(
+    fn: Callable[P, R],
+    *,
+    effect: Effect = "idempotent",
+    verify: Callable[[Any], Any] | None = None,
+    retry: Retry | None = None,
+    timeout: Duration | None = None,
+    name: str | None = None,
+) -> Callable[P, R]:
+    """Return a tool like `fn` whose call, once it happened, is not made again when a graph runs its node again.
+
+    Its intent is on record before it is called and its result before it returns, in the store of the graph's
+    `TenutoSaver`. `effect`, `verify`, `retry` and `timeout` are those of `run.step`. Called inside a run, it is a step of
+    that one.
+    """
+    steps = {"effect": effect, "verify": verify, "retry": retry, "timeout": timeout}
+    return durable(fn, steps, _faces, name)
 
 
 def _checked(ops: Iterable[Op]) -> list[Op]:
