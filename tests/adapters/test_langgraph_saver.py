@@ -534,6 +534,22 @@ def test_a_graphs_checkpoints_are_the_agents(path: str) -> None:
         assert ("messages", 3) in [change.path for change in changes]
 
 
+def test_the_command_line_shows_a_graphs_threads(path: str) -> None:
+    with TenutoSaver(path) as saver:
+        chat(saver, answer=str).invoke(say("hello"), config())
+
+    def tenuto(*given: str) -> str:
+        command = [sys.executable, "-m", "tenuto", *given, "--url", path]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    assert tenuto("checkpoint", "list", "--thread", "t-1").count("t-1@") >= 3
+    assert "messages" in tenuto("checkpoint", "diff", "t-1@1", "t-1@3")
+    shown = tenuto("thread", "show", "t-1")
+    assert "hello" in shown
+    assert "assistant" in shown
+
+
 def test_a_graphs_messages_are_the_threads(stores: Any) -> None:
     with Tenuto("a", stores.new()) as agent:
         graph = chat(TenutoSaver(agent), answer=str)
