@@ -11,7 +11,7 @@ from graphs import chat, config, say
 from tenuto import Damaged, TenutoError, UnknownType
 from tenuto.adapters._langgraph_writes import checkpoint_of
 from tenuto.adapters.langgraph import TenutoSaver, TenutoStore
-from tenuto.capabilities.lineage import place
+from tenuto.capabilities.lineage import expanded, place
 from tenuto.kernel import codec, keys, tree
 from tenuto.kernel.contract import Put
 
@@ -92,6 +92,11 @@ def test_a_record_that_no_saver_wrote_is_refused(path: str, payload: bytes) -> N
             saver.get_tuple(config())
         with pytest.raises(TenutoError):
             saver._graphs.writes.of("t-1", "", checkpoint_of(task))
+
+
+def test_a_payload_that_expands_without_end_is_cut_short() -> None:
+    with pytest.raises(Damaged, match="longer than any"):
+        expanded(b"\x01" + zlib.compress(b"\x00" * (64 << 20), 9))
 
 
 @pytest.mark.parametrize("value", [codec.encode(7), codec.encode([1, 2]), b"\x01\xc6\xff\xff\xff\xff"])

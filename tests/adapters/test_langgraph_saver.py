@@ -293,6 +293,22 @@ def test_two_runs_of_one_process_on_one_thread_one_is_told(path: str) -> None:
         assert graph.get_state(config()).values["seen"] == [1, 2]
 
 
+def test_after_a_conflict_the_next_run_is_none(path: str) -> None:
+    with TenutoSaver(path) as one, TenutoSaver(path) as two:
+        chain(one, 1).invoke({"seen": []}, config())
+
+        def node(_: int) -> Any:
+            def run(_: Any) -> Any:
+                chain(two, 1).invoke({"seen": []}, config())
+                return {"seen": ["lost"]}
+
+            return run
+
+        with pytest.raises(Conflict):
+            chain(one, 1, node).invoke({"seen": []}, config())
+        assert chain(one, 1).invoke({"seen": []}, config())["seen"] == [1, 1, 1]
+
+
 def test_a_new_thread_begun_twice_at_once_is_a_conflict(path: str) -> None:
     with TenutoSaver(path) as one, TenutoSaver(path) as two:
         assert one.get_tuple(config()) is None

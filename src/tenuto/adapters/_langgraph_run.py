@@ -24,6 +24,8 @@ _FIRST: Final = 0.003
 """For so many seconds a run waits for its first checkpoint to be handed over; with `durability="exit"` in vain."""
 _LATER: Final = 0.25
 """For so many it waits for any other."""
+_KEPT: Final = 64
+"""Of so many namespaces a context knows what was seen: those of the graphs that run inside of each other."""
 
 
 class Look:
@@ -93,13 +95,9 @@ _current: ContextVar[tuple[int, Look] | None] = ContextVar("tenuto_langgraph_cur
 
 def remember(saver: int, look: Look) -> None:
     """Let what was seen be known in this context, and in those copied from it from now on."""
-    _looks.set({**(_looks.get() or {}), (saver, look.root): look})
+    known = list((_looks.get() or {}).items())[-_KEPT:]  # a program goes through many threads in one context
+    _looks.set({**dict(known), (saver, look.root): look})
     _current.set((saver, look))
-
-
-def forget(saver: int, root: bytes) -> None:
-    """Let nothing be known of a namespace."""
-    _looks.set({key: look for key, look in (_looks.get() or {}).items() if key != (saver, root)})
 
 
 def seen(saver: int, root: bytes) -> Look | None:

@@ -14,6 +14,7 @@ handed back to their tasks, which do not run again. Deleting and pruning hide fi
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple, ParamSpec, Self, TypeVar
@@ -61,14 +62,28 @@ _THREADS: Final = 8
 reading = importing.opened
 
 
-def opened(agent: Tenuto | AsyncTenuto | str | None) -> tuple[Tenuto, ThreadPoolExecutor, bool]:
-    """Return the client of an agent or a URL, the threads for its async calls, and whether both are one's own."""
+class _Own(NamedTuple):
+    """What one opened itself."""
+
+    store: bool
+    threads: bool
+
+
+def opened(agent: Tenuto | AsyncTenuto | str | None) -> tuple[Tenuto, ThreadPoolExecutor, _Own]:
+    """Return the client of an agent or a URL, the threads for its async calls, and which of both are one's own."""
     if isinstance(agent, AsyncTenuto):
-        return agent._sync, agent._pool, False
+        return agent._sync, agent._pool, _Own(store=False, threads=False)
     pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="tenuto-langgraph")
     if isinstance(agent, Tenuto):
-        return agent, pool, False
-    return Tenuto("langgraph", agent), pool, True
+        return agent, pool, _Own(store=False, threads=True)
+    return Tenuto("langgraph", agent), pool, _Own(store=True, threads=True)
+
+
+def _let_go(agent: Tenuto, pool: ThreadPoolExecutor, own: _Own) -> None:
+    if own.store:
+        agent.close()
+    if own.threads:
+        pool.shutdown(wait=False)
 
 
 class TenutoSaver(BaseCheckpointSaver[Any]):
@@ -86,7 +101,7 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
         self._upkeep = Upkeep(self._graphs)
         self._faces = _Faces(self._agent, AsyncTenuto.of(self._agent, self._pool))
         self._key = id(self._graphs)  # copies of a saver are one
-        self._agent.threads.elsewhere.append(self._graphs.messages)
+        self._agent.threads.elsewhere["langgraph"] = self._graphs.messages
 
     # -- sync ------------------------------------------------------------------------------------------------
 
@@ -227,9 +242,9 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
         return 1 if current is None else int(current) + 1
 
     def __bool__(self) -> bool:
-        """Answer that there is a saver, once what this run has handed over is durable (`_langgraph_run`)."""
+        """Answer that there is a saver; before a task is made, once what the run handed over is durable (`_langgraph_run`)."""
         look = runs.current(self._key)
-        if look is not None:
+        if look is not None and sys._getframe(1).f_code.co_name.startswith("prepare_"):
             look.wait()
         return True
 
@@ -244,10 +259,8 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
     # -- the rest -----------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of the store, if this saver opened it, and of the threads."""
-        if self._own:
-            self._agent.close()
-            self._pool.shutdown(wait=False)
+        """Let go of what this saver opened: the store, if it was given where that is, and its threads."""
+        _let_go(self._agent, self._pool, self._own)
 
     def __enter__(self) -> Self:
         """Open the store."""
@@ -331,10 +344,8 @@ class TenutoStore(BaseStore):
         return await _drive_async(self._pool, self._items.batch(wanted, made, asked), self._agent.clock)
 
     def close(self) -> None:
-        """Let go of the store, if this object opened it, and of the threads."""
-        if self._own:
-            self._agent.close()
-            self._pool.shutdown(wait=False)
+        """Let go of what this object opened: the store, if it was given where that is, and its threads."""
+        _let_go(self._agent, self._pool, self._own)
 
     def __enter__(self) -> Self:
         """Open the store."""

@@ -12,7 +12,6 @@ changes: a summary and repairs change what is read by default, never what is sto
 
 from __future__ import annotations
 
-import builtins
 import functools
 import itertools
 from collections.abc import Callable, Generator, Iterator
@@ -80,8 +79,8 @@ class Threads:
         self._context = context
         self._ends = Ends()
         self._scratches: dict[str, dict[str, Any]] = {}
-        self.elsewhere: builtins.list[Elsewhere] = []
-        """Where to look for a thread that has no log: an adapter adds where its framework keeps conversations."""
+        self.elsewhere: dict[str, Elsewhere] = {}
+        """Where to look for a thread that has no log: an adapter notes where its framework keeps conversations."""
 
     def list(self, user: str | None = None, *, after: str | None = None, limit: int | None = None) -> list[ThreadInfo]:
         """Return the threads that there are, or those of one user, in the order of their ids.
@@ -210,7 +209,7 @@ class Thread:
 
     def _elsewhere(self) -> list[Message]:
         """Return the messages of a thread without a log, if a framework keeps it."""
-        found = (look(self.id) for look in self._threads.elsewhere)
+        found = (look(self.id) for look in self._threads.elsewhere.values())
         return next((messages for messages in found if messages is not None), [])
 
     # -- decisions and tool calls --------------------------------------------------------------------------
