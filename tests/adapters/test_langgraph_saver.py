@@ -2,6 +2,7 @@
 
 import asyncio
 import operator
+import os
 import subprocess
 import sys
 import threading
@@ -208,7 +209,7 @@ def test_pending_writes_are_in_the_order_in_which_a_run_applies_them(stores: Any
 
 
 def test_large_writes_and_values_are_held_apart_and_let_go(path: str) -> None:
-    large = "y" * 200_000
+    large = os.urandom(100_000).hex()
     with TenutoSaver(path) as saver:
         made = saver.put(config(checkpoint_ns=""), checkpoint(note=large), {"source": "loop", "step": 0}, {})
         saver.put_writes(made, [("x", {"deep": [large]})], "task")
@@ -220,6 +221,19 @@ def test_large_writes_and_values_are_held_apart_and_let_go(path: str) -> None:
         saver.delete_thread("t-1")
         assert [value for *_, value in saver.get_tuple(config("t-2")).pending_writes] == [{"deep": [large]}, large]
         saver.delete_thread("t-2")
+        assert references(saver) == 0
+
+
+@pytest.mark.parametrize("content", ["z" * 20_000_000, os.urandom(6_000_000).hex()], ids=["even", "uneven"])
+def test_a_message_of_many_megabytes_goes_through(path: str, content: str) -> None:
+    with TenutoSaver(path) as saver:
+        graph = chat(saver, answer=lambda _: content)
+        graph.invoke(say("an image, please"), config())
+        graph.invoke(say("again"), config(), durability="exit")
+        history = list(graph.get_state_history(config()))
+        assert [m.content for m in history[0].values["messages"]][1::2] == [content, content]
+        assert [task.result for one in history for task in one.tasks if one.next == ("answer",)]
+        saver.delete_thread("t-1")
         assert references(saver) == 0
 
 
@@ -341,6 +355,17 @@ def test_a_run_from_an_older_checkpoint_forks_and_the_old_branch_stays(stores: A
         parents = {one.config["configurable"]["checkpoint_id"]: one.parent_config for one in saver.list(config())}
         for parent in filter(None, parents.values()):
             assert parent["configurable"]["checkpoint_id"] in parents
+
+
+def test_two_branches_whose_channels_have_the_same_version_are_told_apart(path: str) -> None:
+    with TenutoSaver(path) as saver:
+        root = saver.put(config(checkpoint_ns=""), checkpoint(x="root"), {"source": "loop", "step": 0}, {"x": 1})
+        made = []
+        for value in ("a", "b"):
+            one = checkpoint(x=value, y="z" * 2_000)
+            one["channel_versions"] = {"x": 2, "y": 2}
+            made.append(saver.put(root, one, {"source": "loop", "step": 1}, {"x": 2}))
+        assert [saver.get_tuple(one).checkpoint["channel_values"]["x"] for one in made] == ["a", "b"]
 
 
 def test_listing_goes_back_from_a_checkpoint_and_by_metadata(path: str) -> None:

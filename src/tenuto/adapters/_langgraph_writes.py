@@ -18,14 +18,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-import ormsgpack
 from langgraph.checkpoint.base import WRITES_IDX_MAP, PendingWrite
 
-from tenuto.capabilities.blobs import Blobs, Content, changes, lifted
+from tenuto.capabilities.blobs import Blobs, Content, changes, digest_of, lifted
 from tenuto.capabilities.context import Context
 from tenuto.capabilities.lineage import expanded, squeezed
 from tenuto.errors import Conflict, Damaged
 from tenuto.kernel import codec, keys
+from tenuto.kernel.codec import Held
 from tenuto.kernel.contract import AnyCheck, Check, Delete, Put, Record, Write
 from tenuto.kernel.transact import Steps, backoff, settle
 from tenuto.kernel.tree import LARGE
@@ -33,6 +33,8 @@ from tenuto.kernel.tree import LARGE
 _PATIENCE: Final = 0.01
 """How long a record waits for the commit of the next checkpoint, in seconds: reducers run in between."""
 _LOOK: Final = 0.0005
+_INLINE: Final = 256 * 1024
+"""A record beyond this is a blob."""
 _PAGE: Final = 1_000
 _AT_ONCE: Final = 200
 
@@ -83,9 +85,10 @@ class Writes:
         """
         key = _of_checkpoint(thread, ns, checkpoint) + keys.pack(short(task.task))
         replace = all(channel in WRITES_IDX_MAP for _, channel, _ in task.writes)
-        value = _encoded(task.path, task.writes)
-        if waits != "no" and not replace and len(value) < LARGE:
-            kept = yield from self._with_the_next(_of_namespace(thread, ns), Waiting(key, value), waits)
+        packed = _packed(task.path, task.writes)
+        if waits != "no" and not replace and len(packed) < LARGE:
+            record = Waiting(key, squeezed(packed))
+            kept = yield from self._with_the_next(_of_namespace(thread, ns), record, waits)
             if kept:
                 return
         for delay in backoff(None):
@@ -135,19 +138,17 @@ class Writes:
     def _alone(self, key: bytes, task: TaskWrites, *, replace: bool) -> Steps[bool]:
         """Commit a record, put together with what is there for its task; tell whether that went through."""
         there = self._kernel.read([key])[0]
-        value, contents = _encoded(task.path, task.writes), dict[bytes, Content]()
-        if len(value) >= LARGE:
-            light, contents = lifted([list(one) for one in task.writes])
-            value = _encoded(task.path, light)
-            yield from self._blobs.ensure(contents)
-        ended: set[bytes] = set()
+        path, writes, ended = task.path, task.writes, set[bytes]()
         if there is not None:
-            ended = _held(there.value)
-            value = _merged(there.value, value, replace=replace)
+            before = _decoded(there, self._blobs.find)
+            path, ended = before.path or path, _held(there.value)
+            writes = _merged(before.writes, writes, replace=replace)
+        packed, contents = _lightened(path, writes)
+        yield from self._blobs.ensure(contents)
         try:
-            checks, counted = self._blobs.counted(changes(_held(value), ended))
+            checks, counted = self._blobs.counted(changes(contents, ended))
             check: list[AnyCheck] = [Check(key, there.version if there is not None else 0), *checks]
-            yield from settle(self._kernel, check, [Put(key, value), *counted])
+            yield from settle(self._kernel, check, [Put(key, squeezed(packed)), *counted])
         except Conflict:
             return False
         return True
@@ -253,18 +254,28 @@ def checkpoint_of(record: Record) -> str:
     return long(keys.unpack(record.key)[4])
 
 
-def _merged(before: bytes, now: bytes, *, replace: bool) -> bytes:
-    """Return two records of one task as one; nothing in them is unpacked."""
-    path, writes = codec.unpack_plain(expanded(before))
-    later, more = codec.unpack_plain(expanded(now))
-    found = {one[0]: one for one in writes}
-    found.update({one[0]: one for one in more if replace or one[0] not in found})
-    return squeezed(ormsgpack.packb([path or later, list(found.values())]))
+def _merged(before: Indexed, now: Indexed, *, replace: bool) -> Indexed:
+    found = {one[0]: one for one in before}
+    found.update({one[0]: one for one in now if replace or one[0] not in found})
+    return list(found.values())
 
 
-def _encoded(path: str, writes: Iterable[Any]) -> bytes:
-    """Return the record of a task; compressed where that pays."""
-    return squeezed(codec.pack([path, [list(one) for one in writes]]))
+def _packed(path: str, writes: Iterable[Any]) -> bytes:
+    return codec.pack([path, [list(one) for one in writes]])
+
+
+def _lightened(path: str, writes: Indexed) -> tuple[bytes, dict[bytes, Content]]:
+    """Return a record with stand-ins for what is large in it, and that by digest: texts and bytes, or all of it."""
+    packed = _packed(path, writes)
+    if len(packed) < LARGE:
+        return packed, {}
+    light, contents = lifted([list(one) for one in writes])
+    packed = _packed(path, light)
+    if len(packed) < _INLINE:
+        return packed, contents
+    whole = codec.pack([list(one) for one in writes])  # a large message cannot be parted
+    digest = digest_of(whole)
+    return codec.pack([path, codec.stand_in(Held(digest, len(whole), text=False))]), {digest: whole}
 
 
 def _held(value: bytes) -> set[bytes]:
@@ -273,9 +284,10 @@ def _held(value: bytes) -> set[bytes]:
 
 
 def _decoded(record: Record, find: codec.Find | None) -> TaskWrites:
-    stored = codec.unpack(expanded(record.value), find)
     try:
-        path, writes = stored
+        path, writes = codec.unpack(expanded(record.value), find)
+        if isinstance(writes, bytes):
+            writes = codec.unpack(writes, find)
         task = long(keys.unpack(record.key)[-1])
         return TaskWrites(task, str(path), [(int(idx), str(channel), value) for idx, channel, value in writes])
     except (TypeError, ValueError) as error:
