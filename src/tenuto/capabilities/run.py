@@ -271,7 +271,7 @@ def noted(run: Running, kind: str, make: Callable[[], Any], *, name: str | None 
     identity = Identity(kind, name or kind, None, Described(LENIENT), together=run.beside())
     op = yield from run.recall(identity)
     if op is not None:
-        return run.value_of(op)
+        return (yield run.value_of(op)) if op.apart else op.value
     run.may_begin(f"run.{kind}")
     with run.busy():
         value = codec.unpack(codec.pack(make()))
@@ -428,7 +428,7 @@ class RunThread:
         n = run.number()
 
         def along(before: int, after: int) -> list[Append]:
-            return [run.log.line(RESULT, n, [identity.stored(), 0, [before, after], False, 0.0, [], False])]
+            return [run.log.line(RESULT, n, [identity.stored(), 0, [before, after, self.id], False, 0.0, [], False])]
 
         with run.busy():
             return int((yield run.guarded(self._thread.appending(messages, fence=run.lease, along=along))))

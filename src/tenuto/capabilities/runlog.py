@@ -156,7 +156,7 @@ class RunLog:
         """Return the head and its version; `NotFound` if there is no such run."""
         head, version = self.head()
         if head is None or head.status == "deleting":
-            raise NotFound(f"There is no run {self.id!r}. See which there are with runs.list().")
+            raise NotFound(f"There is no run {self.id!r}. See which there are with agent.runs.list().")
         return head, version
 
     def entries(self, first: int) -> Iterator[Entry]:

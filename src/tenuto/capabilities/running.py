@@ -14,7 +14,6 @@ import contextvars
 import logging
 import os
 import secrets
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,6 +21,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from tenuto.capabilities import lives, outcomes
 from tenuto.capabilities.context import Context, commit
+from tenuto.capabilities.flight import Flight, here
 from tenuto.capabilities.keeper import Keeper
 from tenuto.capabilities.leases import Lease
 from tenuto.capabilities.questions import Inbox
@@ -45,9 +45,7 @@ from tenuto.capabilities.runlog import (
 )
 from tenuto.capabilities.threads import Threads
 from tenuto.errors import (
-    AmbiguousStep,
     Cancelled,
-    Closed,
     Conflict,
     InDoubt,
     InvalidInput,
@@ -63,13 +61,14 @@ from tenuto.errors import (
 from tenuto.kernel import codec
 from tenuto.kernel.bell import Pause
 from tenuto.kernel.contract import AnyCheck, Check, CheckEnd, Commit, Put, Write
-from tenuto.kernel.transact import Steps, backoff, new_request, settle
+from tenuto.kernel.transact import Steps, backoff, done, new_request, settle
 from tenuto.kernel.work import Work
 
 R = TypeVar("R")
 Weighed = Steps[tuple[list[AnyCheck], list[Write]]]
 log: Final = logging.getLogger("tenuto.runs")
 TTL: Final = 10.0
+_A_WHILE: Final = 5.0
 PATIENCE: Final = 60.0
 """For so many seconds a result is tried to be stored while the store is away."""
 
@@ -109,7 +108,7 @@ class Given(NamedTuple):
     kwargs: dict[str, Any]
 
 
-class Running:
+class Running(Flight):
     """One run in this process's hands."""
 
     def __init__(
@@ -123,10 +122,10 @@ class Running:
         deadline: float | None = None,
         given: Given | None = None,
     ) -> None:
+        self.log = RunLog(engine.context, run_id)
+        super().__init__(self.log.id)
         self.engine = engine
         self.context = engine.context
-        self.log = RunLog(engine.context, run_id)
-        self.id = self.log.id
         self.user = user
         self.block = block
         self.lease = Lease(engine.context, engine.keeper, run_id, kind="run", ttl=TTL, wait=None)
@@ -145,31 +144,23 @@ class Running:
         self._wait = wait
         self._deadline = deadline
         self._head: Head | None = None
-        self._open = False
         self._lost: BaseException | None = None
         """Why nothing more may be done here: the run has passed on, or the store is away and the record has a gap."""
-        self._busy = 0
         self._raised: list[tuple[BaseException, int]] = []
-        self._maps: dict[str, int] = {}
         self.leaving = False
-        self.next = 1
-        """The number of whatever begins next."""
-        self._equals: dict[tuple[str, str, Any], int] = {}
-        self._flying: dict[str, int] = {}
-        self._lock = threading.Lock()
-        self._home: tuple[int, int] = (0, 0)
-        self._pid = 0
 
     # -- taking it ---------------------------------------------------------------------------------------------
 
     def take(self) -> Steps[None]:
         """Take the run and read what it has done; `RunBusy` if somebody else has it for longer than we wait."""
         if self._open:
-            raise InvalidInput(f"The run {self.id!r} is open already in this handle.")
+            raise InvalidInput(f"The run {self.id!r} is open already in this handle; go on with the one you have.")
         above = current.get()
         if above is not None and above.id == self.id and above.engine is self.engine:
             raise RunBusy(f"The run {self.id!r} is asked for inside of itself. Give what it begins an id of its own.")
-        left = self._wait  # counted by what was slept: a clock set back would never end it
+        if above is not None and self.stopping is None:
+            self.stopping = above.stopping  # a worker that is to stop waits for no run inside of another
+        left, hurried = self._wait, 0  # counted by what was slept: a clock set back would never end it
         for delay in backoff(None, first=0.01, most=0.25):
             head, version = self.log.head()
             if head is not None and head.status == "deleting":
@@ -179,13 +170,16 @@ class Running:
             if holder is None:
                 if (yield from self._taken(head, version)):
                     return
-                yield min(delay, 0.02)  # somebody took it, or sent it a signal just then: look again
-                continue
+                hurried += 1
+                if hurried < 100:
+                    yield min(delay, 0.02)  # somebody took it, or sent it a signal just then: look again
+                    continue
+                holder = "somebody who was faster"
             if left <= 0:
-                if above is not None:
-                    above.waits.append(("run", self.id, None))
+                self._holds_up(above)
                 raise RunBusy(
-                    f"The run {self.id!r} is in the hands of {holder}. Wait for it with wait=, or read it with runs.get()."
+                    f"The run {self.id!r} is in the hands of {holder}. Wait longer with wait=, or look at it with "
+                    f"agent.runs.get({self.id!r})."
                 )
             pause = min(delay, left)
             left -= pause
@@ -209,14 +203,15 @@ class Running:
         self._equals, self._maps, self._raised = {}, {}, []
         self.user = head.user
         self.next = told.next
-        self._open, self._home, self._pid = True, _here(), os.getpid()
+        self._open, self._home, self._pid = True, here(), os.getpid()
         return True
 
     def _fits(self, head: Head, told: Told) -> None:
         """Raise unless what is asked for is what was begun."""
         if head.status == "cancelled":
             raise Cancelled(
-                f"The run {self.id!r} was cancelled. To let it go on after all, call runs.retry({self.id!r}).", self.id
+                f"The run {self.id!r} was cancelled. To let it go on after all, call agent.runs.retry({self.id!r}).",
+                self.id,
             )
         if self.user is not None and head.user != self.user:
             raise Conflict(
@@ -274,7 +269,7 @@ class Running:
         if op is None and self.over:
             raise StepMismatch(
                 f"The run {self.id!r} is completed, and {identity.name!r} is not on its record. Nothing was run. "
-                "Use another id for more work, or runs.fork.",
+                f"Use another id for more work, or go on from here in another run: agent.runs.fork({self.id!r}, NEW_ID).",
                 identity.name,
             )
         return op
@@ -290,62 +285,21 @@ class Running:
                 self._equals[which] = self._equals.get(which, 0) + 1
         return op
 
-    def value_of(self, op: Op) -> Any:
-        """Return what came of something, as it is stored."""
-        return self.log.value(op) if op.apart else op.value
-
-    def number(self) -> int:
-        """Return the number of something that begins now."""
-        with self._lock:
-            self.next += 1
-            return self.next - 1
-
-    def equal(self, identity: Identity) -> int:
-        """Return which one of its equals this is, from 1 on."""
-        which = (identity.kind, identity.name, identity.key if identity.key is not None else identity.described.digest)
-        with self._lock:
-            self._equals[which] = self._equals.get(which, 0) + 1
-            return self._equals[which]
-
-    def beside(self) -> bool:
-        """Tell whether this is asked beside other steps, or from another task or thread than the run's own."""
-        return bool(self._flying or self._busy) or _here() != self._home
-
-    def mapping(self, name: str) -> int:
-        """Return which map of its name begins now, from 1 on."""
-        with self._lock:
-            self._maps[name] = self._maps.get(name, 0) + 1
-            return self._maps[name]
+    def value_of(self, op: Op) -> Steps[Any]:
+        """Return what came of something, as it is stored; its large parts are read."""
+        return done(lambda: self.log.value(op) if op.apart else op.value)
 
     @contextmanager
-    def busy(self) -> Iterator[None]:
-        """Know that something is written or waited for: the run is not left meanwhile, and nothing begins after that."""
-        with self._lock:
-            self._must_be_open("it")
-            self._busy += 1
+    def awaiting(self, kind: str, ref: str, until: float | None) -> Iterator[None]:
+        """Know what the run waits for, from before it is written: also if whoever waits is cancelled meanwhile."""
+        one = (kind, ref, until)
+        self.waits.append(one)
         try:
             yield
-        finally:
-            with self._lock:
-                self._busy -= 1
-
-    @contextmanager
-    def flying(self, identity: Identity) -> Iterator[None]:
-        """Know that a step is in flight; `AmbiguousStep` if it could not be told from another one."""
-        name = identity.name if identity.key is None else f"{identity.name}\0{identity.key}"
-        with self._lock:
-            self._must_be_open(f"the step {identity.name!r}")
-            if name in self._flying:
-                raise AmbiguousStep(
-                    f"Two steps {identity.name!r} of the run {self.id!r} are in flight at once and could not be told "
-                    "apart on a replay; this one was not run. Give each a key= of its own, or use run.map."
-                )
-            self._flying[name] = 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                del self._flying[name]
+        except Exception:
+            self.waits.remove(one)
+            raise
+        self.waits.remove(one)
 
     def must_go_on(self, what: str) -> None:
         """Raise unless this run may do something more now."""
@@ -354,11 +308,10 @@ class Running:
             raise self._lost
         inside = current_step.get()
         if inside is not None and inside.run is self:
-            raise InvalidInput(f"{what} was asked for inside of a step, whose function would not run on a replay.")
-
-    def _must_be_open(self, what: str) -> None:
-        if not self._open or self._pid != os.getpid():
-            raise Closed(f"The run {self.id!r} is not open here; {what} was not done. Use it inside of `with`.")
+            raise InvalidInput(
+                f"{what[:1].upper()}{what[1:]} was asked for inside of a step, whose function is not called on a replay. "
+                "Ask for it in the run's body, or let the step begin a run of its own."
+            )
 
     def may_begin(self, what: str) -> None:
         """Raise if nothing new may begin: the run is to stop, or its time is over."""
@@ -371,7 +324,8 @@ class Running:
         deadline = self._head.deadline if self._head is not None else None
         if deadline is not None and self.context.kernel.now() > deadline:
             raise TimedOut(
-                f"The run {self.id!r} has passed its deadline; {what} was not done. deadline= gives it a later one, counted from when it began."
+                f"The run {self.id!r} has passed its deadline; {what} was not done. Make the same call with a later "
+                "deadline=, counted from when the run began."
             )
 
     # -- writing -----------------------------------------------------------------------------------------------
@@ -436,13 +390,23 @@ class Running:
             if writes:
                 with suppress(Conflict):  # somebody has let it go on meanwhile
                     yield from settle(self.context.kernel, [token, *checks], writes)
-            self._lost = Cancelled(f"The run {self.id!r} was cancelled.", self.id)
+            self._lost = Cancelled(
+                f"The run {self.id!r} was cancelled; what it had done by then is on record. Stop this work here.",
+                self.id,
+            )
         else:
             self._lost = StaleLease(
-                f"The run {self.id!r} has passed to another holder; nothing was written. Stop this work here.",
+                f"The run {self.id!r} has passed to another holder, who goes on with it; nothing was written. Stop this work here.",
                 error.keys,
             )
         raise self._lost from error
+
+    def _holds_up(self, above: Running | None) -> None:
+        """Let the run in which this one was begun know that it pauses with it, and goes on when this one can."""
+        if above is not None and above.engine is self.engine:
+            above.waits.append(("run", self.id, None))
+        elif above is not None:  # of another client: it cannot know, and looks again in a while
+            above.waits.append(("", "", above.context.kernel.now() + _A_WHILE))
 
     # -- leaving it --------------------------------------------------------------------------------------------
 
@@ -481,7 +445,7 @@ class Running:
             raise problem
         if isinstance(error, StorageUnavailable) or not isinstance(error, Exception | Paused):
             yield _quietly(self.lease.release.steps(self.lease))  # type: ignore[attr-defined]
-        elif isinstance(error, RunBusy) and any(kind == "run" for kind, _, _ in self.waits):
+        elif isinstance(error, RunBusy) and self.waits:
             yield from self._pause(error)
         elif isinstance(error, Exception) or of_another:
             yield from self._fail(error)
@@ -514,9 +478,7 @@ class Running:
             times.append(self._head.deadline)
         waits = tuple((kind, ref) for kind, ref, _ in self.waits if ref)
         status = "in_doubt" if isinstance(error, InDoubt) else "waiting"
-        above = current.get()
-        if above is not None:  # what pauses inside of it pauses it too, and it goes on when that can
-            above.waits.append(("run", self.id, None))
+        self._holds_up(current.get())
         yield self._left(status, wake=min(times, default=None), waits=waits)
 
     def _left(self, status: str, line: Write | Callable[[], Weighed] | None = None, **more: Any) -> Steps[None]:
@@ -579,15 +541,3 @@ def _quietly(steps: Steps[None]) -> Steps[None]:
         yield from steps
     except StorageUnavailable:
         log.info("A run's lease could not be given up, and runs out by itself.")
-
-
-def _here() -> tuple[int, int]:
-    """Return in which thread and task this is."""
-    asyncio = sys.modules.get("asyncio")
-    task = None
-    if asyncio is not None:
-        try:
-            task = asyncio.current_task()
-        except RuntimeError:
-            task = None
-    return threading.get_ident(), id(task) if task is not None else 0

@@ -44,6 +44,7 @@ from tenuto.kernel import codec, keys
 from tenuto.kernel.bell import Pause
 from tenuto.kernel.contract import Write
 from tenuto.kernel.durations import Duration, moment, seconds
+from tenuto.kernel.transact import done
 from tenuto.kernel.tree import LARGE
 from tenuto.kernel.work import Call, Work
 
@@ -143,9 +144,11 @@ class Step:
         if self.effect not in _EFFECTS:
             raise InvalidInput(f"An effect is {', '.join(_EFFECTS)}; not {self.effect!r}.")
         if self.verify is not None and not callable(self.verify):
-            raise InvalidInput("verify is a function that is asked whether the step happened.")
+            raise InvalidInput(
+                f"verify is a function that is asked whether the step happened, not {self.verify!r:.80}."
+            )
         if self.retry is not None and not isinstance(self.retry, Retry):
-            raise InvalidInput("retry is a tenuto.Retry.")
+            raise InvalidInput(f"retry is a tenuto.Retry, such as tenuto.Retry(attempts=5), not {self.retry!r:.80}.")
 
 
 MISSING: Final = object()
@@ -170,7 +173,8 @@ def stepping(run: Running, step: Step) -> Work[Any]:
     schema = schema_of(step.fn, step.schema)
     if op is not None:
         if op.state == "done" and not op.form & TEXT:
-            return outcomes.lifted(run.value_of(op), bool(op.form & LOWERED), schema)
+            value = (yield run.value_of(op)) if op.apart else op.value
+            return outcomes.lifted(value, bool(op.form & LOWERED), schema)
         if op.state == "done" and step.effect == "once":
             raise _not_storable(step.name, op.value)
         if op.error is not None and op.state == "error" and (run.over or run.past.went_on(op)):
@@ -342,7 +346,7 @@ class _Attempts:
         if step.effect != "once":
             return answer
         if not isinstance(answer, Happened | NotHappened) and op is not None and op.question is not None:
-            question, _ = run.engine.inbox.look(op.question)
+            question, _ = yield done(lambda: run.engine.inbox.look(op.question or ""))
             said_by_people = None if question is None else questions.verdict(question)
             answer = answer if said_by_people is None else said_by_people
             if question is not None and question.status == "pending":
@@ -387,8 +391,8 @@ class _Attempts:
         why = f" ({answer.reason})" if isinstance(answer, Unknown) and answer.reason else ""
         return InDoubt(
             f"The step {name!r} of the run {run.id!r} may have happened{why} and must not happen twice; it was not "
-            f"repeated. Find out, then call inbox.answer({question_id!r}, tenuto.Happened(result)) or "
-            f"inbox.answer({question_id!r}, tenuto.NotHappened()), and make the same call again.",
+            f"repeated. Find out, then call agent.inbox.answer({question_id!r}, tenuto.Happened(result)) or "
+            f"agent.inbox.answer({question_id!r}, tenuto.NotHappened()), and make the same call again.",
             run.id,
             question_id,
         )
@@ -414,8 +418,9 @@ def _replaced(run: Running, step: Step, n: int) -> tuple[Any, ...]:
 
 def _not_storable(name: str, text: str) -> NotStorable:
     return NotStorable(
-        f"The step {name!r} returned something that has no stored form; it is kept as text in runs.get(): {text:.200}. "
-        "Return plain data, or give its class to tenuto.register. To go on with this result, use runs.fork with results=.",
+        f"The step {name!r} returned something that has no stored form; it is kept as text in agent.runs.get(): {text:.200}. "
+        "Return plain data, or give its class to tenuto.register. To go on with what it was, write it as plain data: "
+        f"agent.runs.fork(RUN, NEW_ID, results={{{name!r}: …}}).",
         "result",
     )
 
