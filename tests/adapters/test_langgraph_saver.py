@@ -93,6 +93,22 @@ def test_every_old_checkpoint_is_what_it_was(path: str) -> None:
             assert [m.content for m in messages[::2]] == [f"turn {turn}" for turn in range((len(messages) + 1) // 2)]
 
 
+@pytest.mark.parametrize("size", [300, 1_100, 40_000, 70_000])
+def test_messages_of_any_size_are_read_as_they_were_written(path: str, size: int) -> None:
+    with TenutoSaver(path) as saver:
+        graph = chat(saver, answer=lambda count: f"{count} " + os.urandom(size // 2).hex()[: size * (count % 5) // 4])
+        for turn in range(70):
+            graph.invoke(say(f"turn {turn}"), config())
+        warm = graph.get_state(config()).values
+        with TenutoSaver(path) as other:
+            assert chat(other).get_state(config()).values == warm
+            assert [len(one.checkpoint["channel_values"]["messages"]) for one in other.list(config(), limit=3)] == [
+                140,
+                139,
+                138,
+            ]
+
+
 def test_a_message_that_was_edited_in_place_is_stored_when_the_channel_is(path: str) -> None:
     def edit(state: Any) -> Any:
         state["messages"][3].additional_kwargs["read"] = True

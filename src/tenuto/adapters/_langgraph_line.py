@@ -180,20 +180,22 @@ class Lives:
 
     def _grow_messages(self, name: str, value: list[Any], live: Live | None, old: Node | None, way: Way) -> Node:
         runs: list[Piece | Run] = []
-        marks = marked(value)
+        marks: list[types.Mark] = []
         known = old.runs if type(old) is Elements else []
-        for number, mark in enumerate(marks):
+        seen = live.marks if live is not None else []
+        for number, at in enumerate(range(0, len(value), RUN)):
+            run = value[at : at + RUN]
             before = known[number] if number < len(known) else None
-            seen = live.marks[number] if live is not None and number < len(live.marks) else None
-            run = value[number * RUN : (number + 1) * RUN]
-            if before is not None and seen == mark:
+            mark = seen[number] if number < len(seen) and before is not None else None
+            if mark is not None and before is not None and mark.fits(run):
                 runs.append(before)
-            elif (
-                type(before) is Piece and seen is not None and types.begins(mark, seen) and before.size < tree.WIDE // 2
-            ):
-                runs.append(_longer(before, run[len(seen[0]) :], way))
-            else:
-                runs.append(tree._grow_run(run, before, way))
+                marks.append(mark)
+                continue
+            longer = None
+            if mark is not None and type(before) is Piece and mark.fits(run[: mark.count]):
+                longer = _longer(before, run[mark.count :], way)
+            runs.append(longer or tree._grow_run(run, before, way))
+            marks.append(types.Mark(run))
         if type(old) is Elements and old.count == len(value) and all(a is b for a, b in zip(runs, known, strict=True)):
             node = old
         else:
@@ -213,28 +215,22 @@ class Lives:
         if live is None or live.node is not node:
             value = codec.unpack(b"".join(node.pieces()), blobs.find)
             if type(node) is Elements and node.count > RUN and types.are_messages(value):
-                self.of[name] = Live(node, marked(value), list(value))
+                self.of[name] = Live(node, list(map(types.Mark, _runs(value))), list(value))
             return value
-        if all(now == mark for now, mark in zip(marking(live.messages), live.marks, strict=True)):
+        if all(mark.fits(run) for mark, run in zip(live.marks, _runs(live.messages), strict=True)):
             return list(live.messages)
         # Somebody has edited what was handed out: what was stored is what counts.
         del self.of[name]
         return self._value(name, node, blobs)
 
 
-def _longer(old: Piece, more: list[Any], way: Way) -> Piece | Run:
-    """Return a run that has gained messages at its end; what it had is not encoded again."""
+def _longer(old: Piece, more: list[Any], way: Way) -> Piece | None:
+    """Return a run that has gained messages at its end, or None if it is too wide then; what it had is not encoded."""
     added = way.pack(more)
     count = tree.count_of(old.data) + len(more)
     data = tree.array_head(count) + tree.without_head(old.data) + tree.without_head(added)
-    return Piece(data)
+    return Piece(data) if len(data) <= tree.WIDE else None
 
 
-def marking(messages: list[Any]) -> Iterator[types.Mark]:
-    """Yield the marks of the runs of a list."""
-    return (types.mark(messages[at : at + RUN]) for at in range(0, len(messages), RUN))
-
-
-def marked(messages: list[Any]) -> list[types.Mark]:
-    """Return the marks of the runs of a list."""
-    return list(marking(messages))
+def _runs(messages: list[Any]) -> Iterator[list[Any]]:
+    return (messages[at : at + RUN] for at in range(0, len(messages), RUN))

@@ -8,19 +8,20 @@ A message is stored as its fields without those that have their default. It is r
 validation (20 us a message) where every field has one of the types that validation would leave as they are, and
 with it where one has not.
 
-`mark` says what a run of messages is, in one call of the encoder: two runs with the same mark are stored as the
-same bytes. So a long conversation is compared at the speed of memory, and an edit in place is still found.
+A `Mark` says whether a run of messages is still what it was, without encoding it where that can be: so a long
+conversation is compared at the speed of memory, and an edit in place is still found.
 """
 
 from __future__ import annotations
 
+import operator
 import pathlib
 import re
 from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import timezone
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from langchain_core import messages as lc
@@ -33,9 +34,6 @@ from langgraph.types import Command, Interrupt, Overwrite, Send, TimeoutPolicy
 
 from tenuto.errors import InvalidInput
 from tenuto.kernel import codec
-from tenuto.kernel.tree import without_head
-
-Mark: TypeAlias = tuple[tuple[type, ...], bytes]
 
 _MESSAGES: Final[tuple[type[Any], ...]] = (
     lc.HumanMessage,
@@ -148,20 +146,50 @@ class _Kind:
 
 
 def are_messages(values: list[Any]) -> bool:
-    """Tell whether a list holds messages only, of the classes that `mark` knows."""
+    """Tell whether a list holds messages only, of the classes that a `Mark` knows."""
     return _KNOWN.issuperset(map(type, values))
 
 
-def mark(run: list[Any]) -> Mark:
-    """Return what a run of messages is: with the same mark, it is stored as the same bytes."""
-    given = [[message.__dict__, message.__pydantic_extra__] for message in run]
-    return tuple(map(type, run)), codec.fast_pack(given)
+class Mark:
+    """What a run of messages was: it `fits` one that is stored as the same bytes, and no other.
+
+    Of messages whose fields are texts, nothing, or empty, copies of the fields are kept: comparing them looks at
+    identities first. Of others, with numbers or nested data, which may be equal and yet not the same, the encoding.
+    """
+
+    __slots__ = ("_fields", "_packed", "_types", "count")
+
+    def __init__(self, run: list[Any]) -> None:
+        self.count = len(run)
+        self._types = list(map(type, run))
+        fields = list(map(_fields_of, run))
+        plain = not any(map(_extra_of, run)) and all(map(_is_plain, fields))
+        self._fields = list(map(_copied, fields)) if plain else None
+        self._packed = b"" if plain else _encoding(run)
+
+    def fits(self, run: list[Any]) -> bool:
+        """Tell whether a run is what this was made of, also within its messages."""
+        if len(run) != self.count or list(map(type, run)) != self._types:
+            return False
+        if self._fields is None:
+            return _encoding(run) == self._packed
+        return list(map(_fields_of, run)) == self._fields and not any(map(_extra_of, run))
 
 
-def begins(mark: Mark, other: Mark) -> bool:
-    """Tell whether a run begins with another one, by their marks."""
-    count = len(other[0])
-    return mark[0][:count] == other[0] and without_head(mark[1]).startswith(without_head(other[1]))
+_fields_of = operator.attrgetter("__dict__")
+_extra_of = operator.attrgetter("__pydantic_extra__")
+
+
+def _encoding(run: list[Any]) -> bytes:
+    return codec.fast_pack([[message.__dict__, message.__pydantic_extra__] for message in run])
+
+
+def _is_plain(fields: dict[str, Any]) -> bool:
+    return all(type(v) is str or v is None or (not v and type(v) in (dict, list)) for v in fields.values())
+
+
+def _copied(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value if value is None or type(value) is str else type(value)() for name, value in fields.items()}
 
 
 # -- everything else ---------------------------------------------------------------------------------
