@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from tenuto._aio_runs import AsyncDurable, AsyncInbox, AsyncRun, AsyncRuns, Pools, must_be_coroutine
-from tenuto._offload import awaitable, settle, wait
+from tenuto._offload import Calls, awaitable, settle, wait
 from tenuto.capabilities.checkpoints import Checkpoints, Saver
 from tenuto.capabilities.context import Fence
 from tenuto.capabilities.durable import Durable
@@ -365,7 +365,7 @@ class AsyncTenuto:
     ) -> None:
         sync = Tenuto(name, url, tenant=tenant, durability=durability, clock=clock, hooks=hooks, retention=retention)
         store = ThreadPoolExecutor(_THREADS, thread_name_prefix="tenuto")
-        self._compose(sync, Pools(store, ThreadPoolExecutor(_CALLS, thread_name_prefix="tenuto-call")))
+        self._compose(sync, Pools(store, Calls(_CALLS)))
 
     @classmethod
     def of(cls, sync: Tenuto, pool: ThreadPoolExecutor) -> Self:
