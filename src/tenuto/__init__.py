@@ -112,16 +112,17 @@ _HOMES = {
     "Tenuto": "client",
     "Unknown": "capabilities.questions",
     "current_run": "capabilities.run",
+    "durable_tool": "adapters.langgraph",
     "idempotency_key": "capabilities.stepping",
     "register": "kernel.codec",
     "secret": "capabilities.arguments",
 }
 """Where a name comes from; the others are errors. Each is imported when it is first used, so that the command line
-imports what a command needs, and asyncio only comes to those who await."""
+imports what a command needs, asyncio only comes to those who await, and LangGraph to those who have it."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in __all__ and name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(importlib.import_module(f"tenuto.{_HOMES.get(name, 'errors')}"), name)
     globals()[name] = found

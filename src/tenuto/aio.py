@@ -367,6 +367,13 @@ class AsyncTenuto:
         store = ThreadPoolExecutor(_THREADS, thread_name_prefix="tenuto")
         self._compose(sync, Pools(store, Calls(_CALLS)))
 
+    @classmethod
+    def of(cls, sync: Tenuto, pool: ThreadPoolExecutor) -> Self:
+        """Return the awaited face of a client that is there already, on threads of whoever asks."""
+        view = object.__new__(cls)
+        view._compose(sync, Pools(pool, pool))
+        return view
+
     def _compose(self, sync: Tenuto, pools: Pools) -> None:
         pool = pools.store
         self._sync = sync

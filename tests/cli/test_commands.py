@@ -333,7 +333,7 @@ def test_a_backup_tells_how_far_it_is(store: str, tmp_path: Path) -> None:
 
 def test_the_schema_of_everything_is_printed() -> None:
     told = json.loads(tenuto("schema").stdout)
-    own = {"backup", "bench", "doctor", "init", "migrate", "runs recover", "error"}
+    own = {"backup", "bench", "doctor", "import langgraph", "init", "migrate", "runs recover", "error"}
     assert set(told) == set(OPERATIONS) | own
     for one in told.values():
         jsonschema.Draft202012Validator.check_schema(one)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 import typing
@@ -15,6 +16,8 @@ from tenuto.cli import render
 from tenuto.cli.progress import Progress
 from tenuto.cli.shared import FAILURE, confirm, guarded, opened, show_json, store_options
 from tenuto.cli.waterfall import waterfall
+from tenuto.client import Tenuto
+from tenuto.errors import NotFound, UnknownType
 from tenuto.servers.jsonable import jsonable
 from tenuto.servers.operations import Operation, Parameter, called, groups
 
@@ -59,7 +62,7 @@ def _command(operation: Operation, name: str) -> click.Command:
             confirm(operation.asks.format(**given), yes=yes)
         with opened(url, tenant, create=operation.writes and operation.asks is None) as agent:
             with Progress(_LONG[operation.name]) if operation.name in _LONG else nullcontext():
-                found = called(operation, agent, given)
+                found = _called(operation, agent, given)
             if operation.streams:
                 _stream(operation, found, as_json=as_json)
             elif as_json:
@@ -83,6 +86,19 @@ def _help(operation: Operation) -> str:
         return operation.help
     wide = max(len(name) for name, _ in taken)
     return operation.help + "\n\n\b\n" + "\n".join(f"{name.ljust(wide)}  {text}" for name, text in taken)
+
+
+def _called(operation: Operation, agent: Tenuto, given: dict[str, Any]) -> Any:
+    """Do what was asked; what is not there, or of an unknown type, a framework's adapter may know."""
+    try:
+        return called(operation, agent, given)
+    except (NotFound, UnknownType):
+        if operation.writes or not importlib.util.find_spec("langgraph"):
+            raise
+        from tenuto.adapters.langgraph import TenutoSaver  # noqa: PLC0415 - it takes a second
+
+        TenutoSaver(agent)
+        return called(operation, agent, given)
 
 
 def _with_store(command: click.Command) -> click.Command:
