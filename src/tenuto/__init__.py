@@ -121,7 +121,13 @@ _HOMES = {
 imports what a command needs, asyncio only comes to those who await, and LangGraph to those who have it."""
 
 
+_MODULES = frozenset({"errors", "hooks", "testing"})
+"""Parts of the package that people name without importing them: `tenuto.errors.NotFound`."""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"tenuto.{name}")
     if name not in __all__ and name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(importlib.import_module(f"tenuto.{_HOMES.get(name, 'errors')}"), name)
