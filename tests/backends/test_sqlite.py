@@ -95,7 +95,11 @@ def test_the_migrations_amount_to_the_schema(path: Path) -> None:
 
 
 NEXT = schema.Migration(
-    len(schema.MIGRATIONS) + 1, "one more", "CREATE TABLE extra (x); INSERT INTO extra VALUES (1);", 1, len(schema.MIGRATIONS) + 1
+    len(schema.MIGRATIONS) + 1,
+    "one more",
+    "CREATE TABLE extra (x); INSERT INTO extra VALUES (1);",
+    1,
+    len(schema.MIGRATIONS) + 1,
 )
 
 

@@ -258,9 +258,8 @@ class VolatileBackend:
         for request in [r for r in self._requests if now - request_time(r) > REQUEST_LIFE]:
             del self._requests[request]
         for key, row in list(self._rows.items()):
-            if row.expires_at is not None and row.expires_at <= now:
-                if key not in self._dead:
-                    self._end(key, row.expires_at)
+            if row.expires_at is not None and row.expires_at <= now and key not in self._dead:
+                self._end(key, row.expires_at)
         for key, since in list(self._dead.items()):
             if now - since > REQUEST_LIFE:
                 scope = keys.scope_of(key)
