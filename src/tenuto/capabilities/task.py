@@ -166,6 +166,7 @@ class Task:
             attempts=self.attempt - 1,
             redeliveries=self._record.redeliveries + self._hold.redeliveries,
             due=self._record.due if due is None else due,
+            order=self._record.order if due is None else 0,
         )
         now = self._context.kernel.now()
         return self._ending([taskbook.stored(self.id, again), taskbook.placed(self.id, again, now)])

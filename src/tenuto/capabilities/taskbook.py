@@ -1,8 +1,8 @@
 """What is kept of a task, where, and what each change of it writes.
 
 Keys, below the tenant. `("tasks", "task", id)` is the task: its payload, its rules, and what became of it. While it is
-not over, exactly one more record says where it stands: `(queue, "tasks", "ready", -priority, user, due, id)` that it may
-be taken, in the order of these keys; `(queue, "tasks", "later", due, id)` that its time has not come;
+not over, exactly one more record says where it stands: `(queue, "tasks", "ready", -priority, user, order, id)` that it
+may be taken, in the order of these keys; `(queue, "tasks", "later", due, id)` that its time has not come;
 `(queue, "tasks", "held", id)` that somebody has it in hand, until when, at which attempt; `(queue, "tasks", "beat", id)`
 stands beside it, and expires, where that was extended. `(queue, "tasks", "dead", when, id)` lists those that were
 given up. `(queue, "tasks", "idle")` says for a while that somebody waits for work; as
@@ -80,6 +80,9 @@ class TaskRecord(NamedTuple):
     finished: float | None = None
     by: str | None = None
     schedule: str | None = None
+    order: int = 0
+    """Its place among those that may be taken: from when on it may be, in microseconds; those of one client follow each
+    other. 0: as `due` says."""
 
 
 class Hold(NamedTuple):
@@ -186,6 +189,11 @@ def schedule_prefix(queue: str) -> bytes:
     return keys.named(queue, "queue") + _SCHEDULE
 
 
+def is_place(queue: str, record: Record) -> bool:
+    """Tell whether a record says where a task stands that is not over."""
+    return record.key.startswith((ready_prefix(queue), later_prefix(queue), held_prefix(queue)))
+
+
 def held_key(queue: str, task_id: str) -> bytes:
     """Return where it says who has a task in hand."""
     return held_prefix(queue) + keys.pack(task_id)
@@ -198,7 +206,7 @@ def beat_key(queue: str, task_id: str) -> bytes:
 
 def ready_key(queue: str, task_id: str, task: TaskRecord) -> bytes:
     """Return where a task stands that may be taken."""
-    return lane_prefix(queue, task.priority, task.user or "") + keys.pack(_micros(task.due), task_id)
+    return lane_prefix(queue, task.priority, task.user or "") + keys.pack(_order(task), task_id)
 
 
 def later_key(queue: str, task_id: str, task: TaskRecord) -> bytes:
@@ -208,6 +216,10 @@ def later_key(queue: str, task_id: str, task: TaskRecord) -> bytes:
 
 def _micros(at: float) -> int:
     return int(at * 1e6)
+
+
+def _order(task: TaskRecord) -> int:
+    return task.order or _micros(task.due)
 
 
 def id_of(record: Record) -> str:
@@ -281,14 +293,13 @@ def placed(task_id: str, task: TaskRecord, now: float) -> Put:
     assert task.queue is not None
     if task.due <= now:
         return Put(ready_key(task.queue, task_id, task), b"")
-    return Put(later_key(task.queue, task_id, task), codec.encode([task.priority, task.user]))
+    return Put(later_key(task.queue, task_id, task), codec.encode([task.priority, task.user, _order(task)]))
 
 
 def matured(queue: str, record: Record) -> tuple[AnyCheck, list[Write]]:
     """Return what moves a task whose time has come to where it may be taken."""
-    priority, user = codec.decode(record.value)
-    due, task_id = keys.unpack(record.key)[-2:]
-    place = lane_prefix(queue, priority, user or "") + keys.pack(due, task_id)
+    priority, user, order = codec.decode(record.value)
+    place = lane_prefix(queue, priority, user or "") + keys.pack(order, id_of(record))
     return Check(record.key, record.version), [Delete(record.key), Put(place, b"")]
 
 
@@ -296,6 +307,7 @@ def failed(task_id: str, task: TaskRecord, hold: Hold, now: float, error: dict[s
     """Return what sends a task back after a failure, to be tried again at `due`."""
     again = task._replace(
         due=due,
+        order=0,
         attempts=hold.attempt,
         failures=task.failures + 1,
         redeliveries=task.redeliveries + hold.redeliveries,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -66,6 +67,8 @@ class Tasks:
         self._keeper = keeper
         self._shelves: dict[str, Shelf] = {}
         self._crews: dict[str, list[Crew]] = {}
+        self._lock = threading.Lock()
+        self._last = 0
         self._awaited: dict[str, tuple[float, bool]] = {}
 
     @property
@@ -200,11 +203,20 @@ class Tasks:
             writer,
             correlation,
             due,
+            order=self._order(due),
         )
         writes: list[Write] = [taskbook.stored(task_id, task), taskbook.placed(task_id, task, now)]
         if self._is_awaited(queue, now):
             writes.append(Append(taskbook.bell_stream(queue), codec.encode(None)))
         return Entering(taskbook.info(task_id, task), [Check(taskbook.task_key(task_id), 0)], writes, self)
+
+    def _order(self, due: float) -> int:
+        """Return a place among those of that time, behind every one that this client has given before."""
+        order = int(due * 1e6)
+        if due <= self._kernel.now():
+            with self._lock:
+                self._last = order = max(order, self._last + 1)
+        return order
 
     def _known(self, task_id: str, queue: str, record: Record, hold: Record | None) -> TaskInfo:
         task = taskbook.task_of(record)
@@ -462,7 +474,7 @@ class Tasks:
                     f"The task {task_id!r} is {old.status}; only one that is dead or cancelled is retried."
                 )
             now = self._kernel.now()
-            again = old._replace(status="waiting", due=now, failures=0, redeliveries=0, finished=None, by=None)
+            again = old._replace(status="waiting", due=now, order=0, failures=0, redeliveries=0, finished=None, by=None)
             writes: list[Write] = [taskbook.stored(task_id, again), taskbook.placed(task_id, again, now)]
             if (yield from self._changed(task_id, record, old, writes)):
                 self.entered(Entering(taskbook.info(task_id, again), (), writes, self))

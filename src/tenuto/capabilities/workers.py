@@ -246,8 +246,11 @@ class Crew:
                 self._scout = None
 
     def _is_empty(self) -> bool:
-        places = (taskbook.ready_prefix, taskbook.later_prefix, taskbook.held_prefix)
-        return not any(self._kernel.scan(place(self._shelf.queue), limit=1) for place in places)
+        # One look at all places: a task that moves between two looks would be seen in neither.
+        queue = self._shelf.queue
+        behind = taskbook.dead_prefix(queue) + b"\xff"
+        found = self._kernel.scan(taskbook.bell_stream(queue), after=behind, limit=2)
+        return not any(taskbook.is_place(queue, one) for one in found)
 
 
 class _Around:
