@@ -87,6 +87,8 @@ class Document(NamedTuple):
     def replaced(self, step: StepRecord, now: float) -> Document:
         """Return the workflow with one step changed; one that was taken out meanwhile comes back if it is done."""
         if self.by_uid(step.uid) is None:
+            if any(one.label == step.label for one in self.steps):
+                step = step._replace(label=f"{step.label} ({step.uid[:4]})")
             return self._replace(steps=(*self.steps, step) if step.status in DONE else self.steps, changed=now)
         return self._replace(steps=tuple(step if one.uid == step.uid else one for one in self.steps), changed=now)
 

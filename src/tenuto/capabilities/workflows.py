@@ -411,15 +411,12 @@ class Workflow:
         *,
         result: Any = None,
         detail: Any = None,
-        uid: str | None = None,
+        known: StepRecord | None = None,
     ) -> Steps[WorkflowStep]:
-        """Change one step, on what is there now."""
+        """Change one step, on what is there now; one that is `known` may have been renumbered, or taken out."""
         for delay in backoff(None):
             doc, version = self._place.must()
-            old = doc.step(label) if uid is None else doc.by_uid(uid)
-            if old is None:  # taken out while it ran: what is done comes back
-                assert uid is not None
-                old = StepRecord(uid, label, str(label), {})
+            old = doc.step(label) if known is None else doc.by_uid(known.uid) or known
             if old.status in DONE:
                 raise Conflict(
                     f"Step {old.label!r} of the workflow {self.name!r} is {old.status}; what is done stays done, and nothing "
@@ -495,9 +492,9 @@ class Workflow:
         if left.status == IN_PROGRESS and not known and "run" not in (left.by or {}):
             yield from _begun_by_hand(run, left, action)
         by = {**owner(self._context.writer), "run": run.id}
-        yield self._step(left.label, "started", lambda old: self._started(old, by), uid=left.uid)
-        record = self._doc.by_uid(left.uid)
-        given = procedure.shown(self._doc, record if record is not None else left, self._results)
+        given: WorkflowStep = yield self._step(left.label, "started", lambda old: self._started(old, by), known=left)
+        if self._doc.by_uid(left.uid) is None:
+            return  # taken out a moment ago
         step = Step(
             left.action, action.fn, (given,), left.uid, action.effect, action.verify, action.retry, action.timeout
         )
@@ -505,20 +502,20 @@ class Workflow:
             result = yield from stepping(run, step)
         except InDoubt as pause:
             said = f"in doubt: {pause}"
-            yield self._step(left.label, "in doubt", lambda old: old._replace(reason=said), detail=said, uid=left.uid)
+            yield self._step(left.label, "in doubt", lambda old: old._replace(reason=said), detail=said, known=left)
             raise
         except (Paused, StorageUnavailable):
             raise
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
-            yield self._step(left.label, "failed", lambda old: self._failed(old, said), detail=said, uid=left.uid)
+            yield self._step(left.label, "failed", lambda old: self._failed(old, said), detail=said, known=left)
             raise
         stored = outcomes.kept(result)[0]
         yield self._ended(left, stored)
 
     def _ended(self, left: StepRecord, result: Any) -> Steps[None]:
         try:
-            yield from self._step(left.label, "completed", self._completed, result=result, uid=left.uid)
+            yield from self._step(left.label, "completed", self._completed, result=result, known=left)
         except Conflict:
             return  # somebody has said so by hand meanwhile, and what is done stays done
 
