@@ -250,7 +250,7 @@ def test_a_done_workflow_that_is_given_more_goes_on_in_another_run(agent):
 def test_resume_carries_out_what_is_left_and_nothing_else(agent):
     log = []
     four(agent, log)
-    wf = agent.workflows.create("w", STEPS[:2] + [{"step": 3, "action": "compare_pricing"}, STEPS[3]])
+    wf = agent.workflows.create("w", [*STEPS[:2], {"step": 3, "action": "compare_pricing"}, STEPS[3]])
     assert wf.resume() is wf
     assert log == ["compare_pricing", "generate_report"]
     assert wf.step(3).result == "compare_pricing done"
