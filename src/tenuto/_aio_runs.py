@@ -16,12 +16,12 @@ from types import TracebackType
 from typing import Any, Generic, NamedTuple, ParamSpec, Self, TypeVar, overload
 
 from tenuto._offload import awaitable, drive, perform, settle, wait
-from tenuto.capabilities.durable import Durable
+from tenuto.capabilities.durable import Durable, must_be_run
 from tenuto.capabilities.questions import Inbox
 from tenuto.capabilities.recovery import Crew, Due, log
 from tenuto.capabilities.run import Lanes, OnError, Run, RunState, RunThread
 from tenuto.capabilities.runs import Emitted, Runs
-from tenuto.capabilities.stepping import Effect, Retry, Step, Verify, stepping
+from tenuto.capabilities.stepping import MISSING, Effect, Retry, Step, Verify, recalled, stepping
 from tenuto.errors import Closed, InvalidInput, TenutoError
 from tenuto.kernel.bell import Pause
 from tenuto.kernel.durations import Duration, seconds
@@ -140,6 +140,8 @@ class AsyncRun:
         schema: Any = None,
     ) -> Any:
         """Run `fn(*args)`, durably, or return what came of it before; see `Run.step`."""
+        if key is None and schema is None and (told := recalled(self._sync._running, name, fn, args)) is not MISSING:
+            return told
         step = Step(name, fn, args, key, effect, verify, retry, timeout, schema)
         return await self._perform(stepping(self._sync._running, step))
 
@@ -235,6 +237,7 @@ class AsyncDurable(Generic[P, R]):
 
     def __call__(self, run: AsyncRun, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
         """Call the function inside of a run that is open already; its steps are that run's."""
+        must_be_run(self.name, run)
         begun: Awaitable[R] = self.fn(run, *args, **kwargs)
         return begun
 
@@ -266,6 +269,7 @@ class AsyncRuns:
 
     list = awaitable(Runs.list)
     get = awaitable(Runs.get)
+    info = awaitable(Runs.info)
     signal = awaitable(Runs.signal)
     cancel = awaitable(Runs.cancel)
     retry = awaitable(Runs.retry)

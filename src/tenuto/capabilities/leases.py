@@ -95,7 +95,7 @@ class Lease:
         """Return the check that a fenced commit makes."""
         if not self._token:
             raise InvalidInput(f"The lease {self.name!r} is not held; acquire it before it can guard a write.")
-        if self._lost:
+        if self._lost or self._pid != os.getpid():
             raise StaleLease(
                 f"The lease {self.name!r} has passed on; nothing was written. "
                 "Stop this work, or take the lease again and read what has changed."
@@ -161,11 +161,11 @@ class Lease:
         self._ended = False
         self._keeper.keep(self)
 
-    def left(self, checks: Sequence[AnyCheck], writes: Sequence[Write]) -> Steps[Commit]:
+    def left(self, checks: Sequence[AnyCheck], writes: Sequence[Write], request: bytes | None = None) -> Steps[Commit]:
         """Give the lease up and write something in the same commit; `Conflict` if it has passed on."""
         self._no_more()
         fence = [Check(self._token_key, self._token), *checks]
-        done = yield from settle(self._context.kernel, fence, [Delete(self._beat_key), *writes])
+        done = yield from settle(self._context.kernel, fence, [Delete(self._beat_key), *writes], request)
         self._token = 0
         return done
 

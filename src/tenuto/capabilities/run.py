@@ -22,12 +22,13 @@ from typing import Any, Literal, Self, TypeVar
 
 from tenuto.capabilities import waiting
 from tenuto.capabilities.arguments import Described
+from tenuto.capabilities.outcomes import paused_in
 from tenuto.capabilities.replay import LENIENT
 from tenuto.capabilities.runlog import EMITTED, RESULT, Identity
 from tenuto.capabilities.running import Engine, Running, current, current_step
-from tenuto.capabilities.stepping import Effect, Lane, Retry, Step, Verify, stepping
+from tenuto.capabilities.stepping import MISSING, Effect, Lane, Retry, Step, Verify, recalled, stepping
 from tenuto.capabilities.threads import Thread
-from tenuto.errors import InvalidInput
+from tenuto.errors import InvalidInput, Paused
 from tenuto.kernel import codec, keys
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.contract import Append
@@ -113,6 +114,8 @@ class Run:
         `verify(intent)` is asked before any repeat. `timeout` ends the waiting; a blocking function cannot be
         stopped, and goes on in its thread. `schema` is the type of the result, by default what `fn` is annotated with.
         """
+        if key is None and schema is None and (told := recalled(self._running, name, fn, args)) is not MISSING:
+            return told  # type: ignore[no-any-return]
         step = Step(name, fn, args, key, effect, verify, retry, timeout, schema)
         return perform(stepping(self._running, step), self.clock)  # type: ignore[no-any-return]
 
@@ -226,13 +229,17 @@ class Run:
     def taking(self) -> Work[None]:
         """Begin the body."""
         yield self._running.take()
+        self.state._held.clear()
         self._tokens.append(current.set(self._running))
 
     def leaving(self, error: BaseException | None) -> Work[None]:
         """End the body."""
         if self._tokens:
             current.reset(self._tokens.pop())
-        yield from self._running.leave(error, self.result)
+        meant = paused_in(error)
+        yield from self._running.leave(meant, self.result)
+        if meant is not None and meant is not error and isinstance(meant, Paused):
+            raise meant from error
 
     def __enter__(self) -> Self:
         """Take the run: begin it, or resume it."""
@@ -266,10 +273,10 @@ def noted(run: Running, kind: str, make: Callable[[], Any], *, name: str | None 
     if op is not None:
         return run.value_of(op)
     run.may_begin(f"run.{kind}")
-    value = codec.unpack(codec.pack(make()))
-    data = [identity.stored(), 0, value, False, 0.0, list(usage), False]
-    checks, writes = yield run.log.weighed(RESULT, run.number(), data, 2)
-    yield run.write(checks, writes)
+    with run.busy():
+        value = codec.unpack(codec.pack(make()))
+        data = [identity.stored(), 0, value, False, 0.0, list(usage), False]
+        yield run.record(RESULT, run.number(), data, 2)
     return value
 
 
@@ -285,6 +292,8 @@ class Lanes:
         self._step = step
         self._items = list(items)
         self._on_error = on_error
+        again = run.mapping(step.name)
+        self._again = "" if again == 1 else f"#{again}"
         self._next = itertools.count()
         self._failed = threading.Event()
         self._errors: dict[int, BaseException] = {}
@@ -297,7 +306,7 @@ class Lanes:
         try:
             while not self._failed.is_set() and (at := next(self._next)) < len(self._items):
                 step = Step(
-                    one.name, one.fn, (self._items[at],), str(at), one.effect, one.verify, one.retry, one.timeout,
+                    one.name, one.fn, (self._items[at],), f"{at}{self._again}", one.effect, one.verify, one.retry, one.timeout,
                     one.schema, "map", lane,
                 )  # fmt: skip
                 try:
@@ -310,9 +319,9 @@ class Lanes:
             self._failed.set()
             raise
         finally:
-            checks, writes = lane.taken()
+            writes = lane.taken()
             if writes:
-                yield self._run.write(checks, writes, saving=True)
+                yield self._run.write([], writes, saving=True)
 
     def results(self) -> list[Any]:
         """Return what came of the items, in order; raise the first error unless errors are kept."""
@@ -419,9 +428,10 @@ class RunThread:
         n = run.number()
 
         def along(before: int, after: int) -> list[Append]:
-            return [run.log.line(RESULT, n, [identity.stored(), 0, [before, after], False, 0.0, [], False])]
+            return [run.log.line(RESULT, n, [identity.stored(), 0, [before, after, self.id], False, 0.0, [], False])]
 
-        return int((yield self._thread.appending(messages, fence=run.lease, along=along)))
+        with run.busy():
+            return int((yield run.guarded(self._thread.appending(messages, fence=run.lease, along=along))))
 
     def messages(self, last: int | None = None, after: int | None = None) -> list[Any]:
         """Return the conversation as it is at this point of the run: all, the `last` so many, those `after` a number."""

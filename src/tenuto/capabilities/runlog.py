@@ -15,7 +15,7 @@ A step is numbered when it begins, 1, 2, 3, …; its lines carry that number, an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from tenuto.capabilities.arguments import Described
@@ -39,6 +39,9 @@ _EVERY: Final = keys.pack("runs", "index", "every")
 _OPEN: Final = keys.pack("runs", "open")
 _OF_USER: Final = keys.pack("runs", "index", "user")
 _PAGE: Final = 5_000
+_GETS_ON: Final = frozenset({RESULT, ERROR, DOUBT, HALTED, WAITS, EMITTED, COMPLETED, FAILED, QUEUED})
+_WORTH: Final = 0.05
+"""Seconds that are worth to be told of."""
 _TOO_LARGE: Final = 4 * 1024 * 1024
 
 
@@ -84,48 +87,30 @@ class Identity(NamedTuple):
 class Op:
     """One numbered thing that a run does, as far as its log tells."""
 
-    __slots__ = (
-        "apart",
-        "at",
-        "attempts",
-        "doubts",
-        "ended",
-        "error",
-        "following",
-        "form",
-        "identity",
-        "n",
-        "question",
-        "raw",
-        "ref",
-        "seconds",
-        "state",
-        "until",
-        "usage",
-        "value",
-        "verified",
-    )
+    state = "begun"
+    """begun, done, error, or halted: it paused inside of itself."""
+    attempts = 1
+    doubts = 0
+    ended: float | None = None
+    form = PLAIN
+    value: Any = None
+    raw = b""
+    apart = False
+    error: dict[str, Any] | None = None
+    following = 0
+    seconds = 0.0
+    usage: Sequence[Any] = ()
+    question: str | None = None
+    until: float | None = None
+    ref: str | None = None
+    verified = False
+    left = False
+    """True where its error left the run."""
 
     def __init__(self, n: int, identity: Identity, at: float) -> None:
         self.n = n
         self.identity = identity
         self.at = at
-        self.state = "begun"  # begun, done, error, halted
-        self.attempts = 1
-        self.doubts = 0
-        self.ended: float | None = None
-        self.form = PLAIN
-        self.value: Any = None
-        self.raw = b""
-        self.apart = False
-        self.error: dict[str, Any] | None = None
-        self.following = 0
-        self.seconds = 0.0
-        self.usage: list[Any] = []
-        self.question: str | None = None
-        self.until: float | None = None
-        self.ref: str | None = None
-        self.verified = False
 
 
 class Told:
@@ -139,6 +124,8 @@ class Told:
         self.error: dict[str, Any] | None = None
         self.form, self.value, self.raw = PLAIN, None, b""
         self.last = 0
+        self.got_on = 0
+        """The last line that says that something has come of the run's work."""
 
     @property
     def next(self) -> int:
@@ -169,7 +156,7 @@ class RunLog:
         """Return the head and its version; `NotFound` if there is no such run."""
         head, version = self.head()
         if head is None or head.status == "deleting":
-            raise NotFound(f"There is no run {self.id!r}. See which there are with runs.list().")
+            raise NotFound(f"There is no run {self.id!r}. See which there are with agent.runs.list().")
         return head, version
 
     def entries(self, first: int) -> Iterator[Entry]:
@@ -183,11 +170,12 @@ class RunLog:
 
     def told(self, first: int) -> Told:
         """Return what the log tells, from the line with which the run begins."""
-        found = Told()
+        found, last = Told(), 0
         for entry in self.entries(first):
-            if not entry.forgotten:
-                _fold(found, entry)
-            found.last = entry.number
+            last = entry.number
+            if not entry.forgotten and _fold(found, entry) in _GETS_ON:
+                found.got_on = entry.number
+        found.last = last
         return found
 
     def last(self) -> int:
@@ -280,8 +268,8 @@ OPEN_RUNS: Final = _OPEN
 
 def identity_of(stored: list[Any]) -> Identity:
     """Return an identity as a line holds it."""
-    kind, name, key, described, effect, together = stored[:6]
-    return Identity(kind, name, key, Described(*described), effect, together)
+    described = Described._make(stored[3])
+    return Identity(stored[0], stored[1], stored[2], described, stored[4], stored[5])
 
 
 def references(entry: Entry) -> set[bytes]:
@@ -289,33 +277,38 @@ def references(entry: Entry) -> set[bytes]:
     return set() if entry.forgotten else held_in(codec.decode(entry.value)[4])
 
 
-def _fold(told: Told, entry: Entry) -> None:  # noqa: C901, PLR0912 - one kind of line after the other
-    _, _, kind, n, data, *_ = codec.decode(entry.value)
-    at = entry.written_at
+def _fold(told: Told, entry: Entry) -> int:  # noqa: C901, PLR0912 - one kind of line after the other
+    """Take a line in; return of which kind it is."""
+    line = codec.decode(entry.value)
+    kind, n, data, at = line[2], line[3], line[4], entry.written_at
     op = told.ops.get(n)
-    if kind == INTENT:
-        told.ops[n] = Op(n, identity_of(data), at)
-    elif kind == RESULT:
-        identity, form, value, apart, seconds, usage, verified = data[:7]
+    if kind == RESULT:
         if op is None:
-            op = told.ops[n] = Op(n, identity_of(identity), at - seconds)
-        op.state, op.form, op.value, op.apart, op.ended, op.error = "done", form, value, apart, at, None
-        op.seconds += seconds
-        op.usage += usage
-        op.verified = verified
-        op.raw = entry.value if apart else b""
+            op = told.ops[n] = Op(n, identity_of(data[0]), at - data[4])
+        op.state, op.value, op.ended = "done", data[2], at
+        op.seconds += data[4]
+        if op.attempts > 1 or data[1] or data[6]:
+            op.form, op.error, op.verified = data[1], None, data[6]
+        if data[5]:
+            op.usage = [*op.usage, *data[5]]
+        if data[3] or op.apart:
+            op.apart, op.raw = data[3], entry.value if data[3] else b""
+    elif kind == INTENT:
+        told.ops[n] = Op(n, identity_of(data), at)
     elif kind == ERROR:
         identity, error, following, seconds, usage = data[:5]
         if op is None:
             op = told.ops[n] = Op(n, identity_of(identity), at - seconds)
         op.state, op.error, op.following, op.ended = "error", error, following, at
         op.seconds += seconds
-        op.usage += usage
+        op.usage = [*op.usage, *usage]
     elif kind == AGAIN:
         identity, attempt, why, error = data[:4]
         if op is None:
             op = told.ops[n] = Op(n, identity_of(identity), at)
         op.state, op.attempts, op.error = "begun", attempt, error
+        op.question = None  # what was said of an earlier attempt says nothing of this one
+        op.left = False
         op.doubts += why == "doubt"
     elif kind == WAITS:
         op = told.ops[n] = Op(n, identity_of(data[0]), at)
@@ -333,8 +326,38 @@ def _fold(told: Told, entry: Entry) -> None:  # noqa: C901, PLR0912 - one kind o
         told.form, told.value, told.raw = data[0], data[1], entry.value if data[2] else b""
     elif kind == FAILED:
         told.error = data
+        for number in data.get("steps", ()):
+            if number in told.ops:
+                told.ops[number].left = True
+    return int(kind)
 
 
 def usage_sum(ops: Iterable[Op]) -> float:
     """Return what steps cost, as far as they said so."""
     return float(sum(one[3] for op in ops for one in op.usage if one[3] is not None))
+
+
+def resume_line(run_id: str, told: Told, *, resumed: bool, over: bool) -> str:
+    """Say where a run stands as it is taken: `resuming trip-42 at book (1 step reused, 4.1 s saved)`."""
+    if not resumed and not over:
+        return f"starting {run_id}"
+    ops = [op for _, op in sorted(told.ops.items()) if op.identity.kind in ("step", "map")]
+    done = [op for op in ops if op.state == "done"]
+    due = [op for op in ops if op.state != "done" and not (op.state == "error" and told.next > op.following)]
+    where = f" at {_called(due[0], ops)}" if due else f" after {_called(done[-1], ops)}" if done else ""
+    cost, took = usage_sum(done), sum(op.seconds for op in done)
+    saved = [f"{took:.1f} s"] if took >= _WORTH else []
+    saved += [f"${cost:.2f}"] if cost else []
+    count = f"{len(done)} step{'' if len(done) == 1 else 's'} reused"
+    if saved:
+        count += f", {' and '.join(saved)} saved"
+    return f"{'replaying' if over else 'resuming'} {run_id}{'' if over else where} ({count})"
+
+
+def _called(op: Op, ops: Sequence[Op]) -> str:
+    """Return what a step is called among others: its name, with its key or which one of that name it is."""
+    name, key = op.identity.name, op.identity.key
+    if key is not None:
+        return f"{name} [{key}]"
+    which = sum(other.identity.name == name and other.n <= op.n for other in ops)
+    return name if which == 1 else f"{name} number {which}"
