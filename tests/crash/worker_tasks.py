@@ -39,9 +39,11 @@ def work(store, folder, who):
             os.close(fd)
             return one.payload
 
-        return agent.once(
-            f"pay/{one.id}", pay, verify=lambda intent: Happened(one.payload) if outside.exists() else NotHappened()
-        )
+        def verify(intent):  # the byte is the effect: a file that is there and empty is none
+            paid = outside.exists() and outside.stat().st_size > 0
+            return Happened(one.payload) if paid else NotHappened()
+
+        return agent.once(f"pay/{one.id}", pay, verify=verify)
 
     logging.disable(logging.WARNING)  # deliveries again are expected here
     with Tenuto(who, store) as agent:
