@@ -231,13 +231,19 @@ def run(*, quick: bool) -> Table:
         "Tasks: enqueue, and claim and complete, per second",
         rows,
         [
-            f"huey {version('huey')}, procrastinate {version('procrastinate')}. The ratio is of throughput, to that peer, in "
-            "the same round. 16 are threads of one process; procrastinate's are coroutines.",
-            "full: a commit is synced before it returns, huey's too (`fsync=True`). process: survives kill -9; unsynced: "
-            "huey's `fsync=False` (synchronous=OFF) may be left damaged by a loss of power.",
-            "huey is measured at its storage: it deletes a task when it is taken, so a worker that is killed takes it along. "
-            "tenuto leaves a lease behind, and delivers it again. `worker` ends a task and takes the next in one commit; "
-            "`by hand` calls claim and complete, two commits, as procrastinate and SKIP LOCKED do.",
+            (
+                f"huey {version('huey')}, procrastinate {version('procrastinate')}. The ratio is of throughput, to that peer, in "
+                "the same round. 16 are threads of one process; procrastinate's are coroutines."
+            ),
+            (
+                "full: a commit is synced before it returns, huey's too (`fsync=True`). process: survives kill -9; unsynced: "
+                "huey's `fsync=False` (synchronous=OFF) may be left damaged by a loss of power."
+            ),
+            (
+                "huey is measured at its storage: it deletes a task when it is taken, so a worker that is killed takes it along. "
+                "tenuto leaves a lease behind, and delivers it again. `worker` ends a task and takes the next in one commit; "
+                "`by hand` calls claim and complete, two commits, as procrastinate and SKIP LOCKED do."
+            ),
         ],
     )
 
