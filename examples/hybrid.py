@@ -108,13 +108,15 @@ def demo() -> int:
         with Tenuto("reader", url) as agent:
             while owner.poll() != 0:
                 time.sleep(chance.uniform(0.05, 0.2))
-                if owner.poll() is not None:  # it was killed: another one goes on
+                if owner.poll() not in (None, 0):  # it was killed: another one goes on
                     owner = start()
                 busy = {str(one.by) for one in agent.tasks.running("prices")}
                 at_work = [one for one in workers if f"worker-{one.pid}" in busy]
                 if kills >= KILLS or not at_work:
                     continue
                 victim = chance.choice([*at_work, owner])
+                if victim.poll() is not None:
+                    continue
                 victim.kill()
                 victim.wait()
                 kills += 1

@@ -497,6 +497,24 @@ def test_a_stopped_worker_ends_what_it_has_in_hand(agent):
     assert agent.tasks.counts("q") == {"ready": 4, "later": 0, "running": 0, "dead": 0}
 
 
+def test_a_worker_may_be_idle_for_long(agent, clock):
+    # given a worker that looks in vain for a day; by a held clock each pause passes at once
+    looks, stop = [], threading.Event()
+    shelf = agent.tasks._shelf("q")
+    honest = shelf.take
+
+    def take(*args, **options):
+        looks.append(clock.time())
+        if len(looks) == 3_000:
+            agent.tasks.enqueue("q", 1)
+        return honest(*args, **options)
+
+    shelf.take = take
+    assert agent.tasks.work("q", lambda task: stop.set(), concurrency=1, stop=stop) == 1
+    # then it did not look more often than it was told to
+    assert looks[2_900] - looks[100] > 2_800 * 0.05 * 0.99
+
+
 def test_a_task_that_is_cancelled_while_it_runs_leaves_no_result(agent):
     agent.tasks.enqueue("q", 1, key="k")
 

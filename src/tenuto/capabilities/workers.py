@@ -41,6 +41,8 @@ from tenuto.kernel.work import Call, Work, perform
 
 log: Final = logging.getLogger("tenuto.tasks")
 _SOON, _RARELY = 0.002, 1.0
+_LOOKS: Final = 30
+"""After so many looks in vain the pause between them grows no more."""
 _HEED: Final = 0.5
 """How long nobody notices that he is to stop, at the most."""
 _IDLE: Final = 60.0
@@ -215,7 +217,7 @@ class Crew:
             if self._scout is not bell:
                 yield Pause(_HEED, bell)
                 return
-            delay = min(_SOON * 1.5**looks, self._poll)
+            delay = min(_SOON * 1.5 ** min(looks, _LOOKS), self._poll)
             if delay >= self._poll:
                 yield from self._listen(bell)
                 if self._heard is not None and self._heard.live and time.monotonic() - self._said > _RARELY:
