@@ -129,7 +129,7 @@ class AsyncTasks:
         try:
             return await self._work(crew, concurrency, seconds(grace, "grace"), on_signal=on_signal)
         finally:
-            self._sync._crews[queue].remove(crew)
+            self._sync.dismissed(crew)
 
     async def _work(self, crew: Crew, concurrency: int, grace: float, *, on_signal: bool) -> int:
         loop = asyncio.get_running_loop()

@@ -61,7 +61,7 @@ NOT_MIRRORED = {
     "look",  # of the inbox: how runs read their questions
     "appending",  # of a thread: how runs append to it
     *("taking", "leaving", "running", "queueing", "resuming"),  # of runs and workflows: what both faces drive
-    *("entering", "entered", "crew"),  # of tasks: what both faces drive
+    *("entering", "entered", "crew", "dismissed"),  # of tasks: what both faces drive
     *("completing", "failing", "releasing", "end", "ended", "taken", "kept_no_more", "renew"),  # of a task: for workers
 }
 

@@ -21,7 +21,6 @@ from typing import Final, NamedTuple
 
 from tenuto.capabilities import schedules, taskbook
 from tenuto.capabilities.context import Context
-from tenuto.capabilities.keeper import Keeper
 from tenuto.capabilities.task import Ending, Task, is_gone, owner
 from tenuto.capabilities.taskbook import Hold, TaskRecord
 from tenuto.errors import Conflict, Damaged
@@ -52,13 +51,12 @@ class _Found(NamedTuple):
 class Shelf:
     """One client's view of a queue: what it takes from, and what it remembers of it."""
 
-    def __init__(self, context: Context, keeper: Keeper, queue: str) -> None:
+    def __init__(self, context: Context, queue: str) -> None:
         self.queue = queue
         self.more = False
         """True where the last look has shown more than one task that could be taken."""
         self._context = context
         self._kernel = context.kernel
-        self._keeper = keeper
         self._lock = threading.Lock()
         self._trying: set[bytes] = set()
         self._ring: dict[int, str] = {}
@@ -68,22 +66,22 @@ class Shelf:
 
     # -- taking ----------------------------------------------------------------------------------------------------
 
-    def take(self, lease: float, ending: Ending | None = None, *, kept: bool = False) -> Steps[Task | None]:
+    def take(self, lease: float, ending: Ending | None = None, *, eager: bool = True) -> Steps[Task | None]:
         """Return the next task, taken under a lease, or None if there is none now.
 
-        The end of another task is written in the same commit; `StaleLease` is raised if that one had passed on. With
-        `kept` the task is extended in the background.
+        The end of another task is written in the same commit; `StaleLease` is raised if that one had passed on. Whoever
+        is `eager` looks everywhere before he is told that there is none; others come again soon.
         """
         yield from self._upkeep()
         misses = 0
         while True:
-            found = yield from self._next(eager=not kept)
+            found = yield from self._next(eager=eager)
             if found is None:
                 if ending is not None:
                     yield from ending.task.end(ending)
                 return None
             try:
-                task = yield from self._take(found, lease, ending, kept=kept)
+                task = yield from self._take(found, lease, ending)
             except Conflict as error:
                 if ending is not None and any(check[0] in error.keys for check in ending.checks):
                     raise ending.task.ended(error) from error
@@ -102,7 +100,7 @@ class Shelf:
                 self._spread = max(1, self._spread - 1)
                 return task
 
-    def _take(self, found: _Found, lease: float, ending: Ending | None, *, kept: bool) -> Steps[Task | None]:
+    def _take(self, found: _Found, lease: float, ending: Ending | None) -> Steps[Task | None]:
         """Take what was found; None if there was nothing behind it, which is put in order then."""
         record = self._kernel.read([taskbook.task_key(found.id)])[0]
         task = taskbook.task_of(record) if record is not None else None
@@ -135,8 +133,8 @@ class Shelf:
                 found.hold.owner["writer"],
                 found.hold.owner["pid"],
             )
-        taken = Task(self._context, self._keeper, found.id, task, record.version, hold, lease)
-        return taken.taken(done.versions[len(before)], kept=kept)
+        taken = Task(self._context, found.id, task, record.version, hold, lease)
+        return taken.taken(done.versions[len(before)])
 
     def _hold(self, found: _Found, task: TaskRecord, now: float, lease: float) -> Hold:
         old = found.hold
@@ -190,8 +188,11 @@ class Shelf:
                 elif user == last:
                     self._alone = _ALONE
             self._alone -= 1
-            same = [one for one in page if _lane(one) == (priority, user)]
-            chosen = same[chance.randrange(min(len(same), self._spread))]
+            chosen = page[0]
+            if self._spread > 1:
+                own = taskbook.lane_prefix(self.queue, priority, user)
+                same = [one for one in page[: self._spread] if one.key.startswith(own)]
+                chosen = chance.choice(same)
             self._ring[priority] = user
             self._trying.add(chosen.key)
             return _Found(taskbook.id_of(chosen), chosen)

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from tenuto import _machine
 from tenuto.capabilities import outcomes, taskbook
 from tenuto.capabilities.context import Context
-from tenuto.capabilities.keeper import Keeper
 from tenuto.capabilities.taskbook import Hold, TaskRecord
 from tenuto.errors import Conflict, InvalidInput, StaleLease, StorageUnavailable
 from tenuto.kernel import codec
@@ -40,7 +39,6 @@ class Task:
     def __init__(
         self,
         context: Context,
-        keeper: Keeper,
         task_id: str,
         record: TaskRecord,
         version: int,
@@ -60,7 +58,6 @@ class Task:
         """True where the attempt before came to no end: its holder was lost, and it may have happened."""
         self.correlation_id = record.correlation
         self._context = context
-        self._keeper = keeper
         self._record = record
         self._version = version
         self._hold = hold
@@ -202,38 +199,28 @@ class Task:
 
     # -- in hand -------------------------------------------------------------------------------------------------
 
-    def taken(self, token: int, *, kept: bool) -> Task:
-        """Know that it is in hand; with `kept` it is extended in the background from now on."""
+    def taken(self, token: int) -> Task:
+        """Know that it is in hand."""
         self._token = token
-        if kept:
-            self._keeper.keep(self)
         return self
 
     def kept_no_more(self) -> None:
         """End extending it in the background; an extension that has begun comes to its end first."""
-        self._keeper.drop(self)
         with self._renewing:
             self._ending_begun = True
 
-    @property
-    def interval(self) -> float:
-        """Return how often it is extended in the background, in seconds: four times in its lease."""
-        return self._lease / 4
-
-    def renew(self) -> bool:
-        """Extend it by its lease, in the background; tell whether to go on doing so."""
+    def renew(self) -> None:
+        """Extend it by its lease, in the background."""
         with self._renewing:
             if self._ending_begun or self._ended or self._lost:
-                return False
+                return
             self._extended = True
             try:
                 self._context.kernel.commit([self.check], [self._beat(self._lease)])
             except Conflict:
                 self._lost = True
-                return False
             except StorageUnavailable:
-                return True
-            return True
+                return  # the next time is early enough
 
     def _beat(self, length: float) -> Put:
         if length < 0.1:

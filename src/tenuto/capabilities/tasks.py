@@ -287,7 +287,7 @@ class Tasks:
         try:
             return work(crew, concurrency=concurrency, grace=seconds(grace, "grace"), on_signal=on_signal)
         finally:
-            self._crews[queue].remove(crew)
+            self.dismissed(crew)
 
     def crew(  # noqa: PLR0913 - the words of `work`
         self,
@@ -301,7 +301,7 @@ class Tasks:
         stop: Stop | None,
         face: Callable[[Task], Any] | None = None,
     ) -> Crew:
-        """Return what both faces' workers drive; it is known here until it is taken from `_crews`."""
+        """Return what both faces' workers drive; it is woken, and its tasks are extended, until it is dismissed."""
         if not callable(handler):
             raise InvalidInput(f"A worker is given a function that takes a task, not {type(handler).__name__}.")
         crew = Crew(
@@ -316,13 +316,19 @@ class Tasks:
             face=face,
         )
         self._crews.setdefault(queue, []).append(crew)
+        self._keeper.keep(crew)
         return crew
+
+    def dismissed(self, crew: Crew) -> None:
+        """Know a worker no more."""
+        self._keeper.drop(crew)
+        self._crews[crew.queue].remove(crew)
 
     def _shelf(self, queue: str) -> Shelf:
         shelf = self._shelves.get(queue)
         if shelf is None:
             name = keys.name(queue, "queue")
-            shelf = self._shelves.setdefault(name, Shelf(self._context, self._keeper, name))
+            shelf = self._shelves.setdefault(name, Shelf(self._context, name))
         return shelf
 
     # -- reading ---------------------------------------------------------------------------------------------------

@@ -92,9 +92,26 @@ class Crew:
         self._heard: Bell | None = None
         self._said = self._says = 0.0
         self.stop: Stop = stop if stop is not None else threading.Event()
-        self.in_hand: set[Task] = set()
+        self.queue = shelf.queue
+        self.in_hand: dict[Task, float] = {}
+        """The tasks, and since when by a clock that never jumps."""
         self.done = 0
         self._over = False
+
+    # -- extending ---------------------------------------------------------------------------------------------------
+
+    @property
+    def interval(self) -> float:
+        """Return how often what is in hand is extended, in seconds: four times in its lease."""
+        return self._lease / 4
+
+    def renew(self) -> bool:
+        """Extend what is in hand for longer than a moment; the client's keeper asks for it."""
+        early = time.monotonic() - self.interval / 2
+        for task, since in list(self.in_hand.items()):
+            if since < early:
+                task.renew()
+        return True
 
     # -- stopping and waking -----------------------------------------------------------------------------------------
 
@@ -150,7 +167,7 @@ class Crew:
                     yield _quietly(ending.task.end(ending), ending.task)
                 return
             try:
-                task = yield self._shelf.take(self._lease, ending, kept=True)
+                task = yield self._shelf.take(self._lease, ending, eager=False)
             except StaleLease as error:
                 log.warning("%s", error)
                 ending = None
@@ -178,7 +195,7 @@ class Crew:
     def _do(self, task: Task) -> Work[Ending | None]:
         """Call the user's code; return how the task ends, unless that was done there."""
         given = task if self._face is None else self._face(task)
-        self.in_hand.add(task)
+        self.in_hand[task] = time.monotonic()
         around = _Around(task)
         try:
             value = yield Call(self._handler, (given,), lambda: around, f"The task {task.id!r}", self._timeout)
@@ -203,7 +220,7 @@ class Crew:
                 yield _quietly(task.end(task.releasing()), task)
             raise
         finally:
-            self.in_hand.discard(task)
+            del self.in_hand[task]
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
