@@ -4,6 +4,7 @@
     python deploy.py --answer yes --kill      # goes on with the release, and dies by kill -9 right behind it
     python deploy.py                          # asks the server, finds the release there, and is done
 
+In a shell, `tenuto inbox list` shows the question and `tenuto runs show deploy-1.2.3` how far it has come.
 `server.log` plays the server; `work.log` tells from outside what was tested and built.
 """
 
@@ -20,20 +21,17 @@ SERVER, LOG = Path("server.log"), Path("work.log")
 
 
 def note(log: Path, line: str) -> None:
-    """Something happens outside."""
     with log.open("a") as file:
         file.write(f"{line}\n")
     print(f"  {line}", flush=True)
 
 
 def test(version: str) -> None:
-    """Ten minutes, in earnest."""
-    time.sleep(0.2)
+    time.sleep(0.2)  # ten minutes, in earnest
     note(LOG, f"tested {version}")
 
 
 def build(version: str) -> str:
-    """Build the image."""
     time.sleep(0.2)
     note(LOG, f"built {version}")
     return f"image-{version}"
@@ -57,7 +55,6 @@ def find_release(intent: Intent) -> Happened | NotHappened:
 
 @agent.durable
 def deploy(run: Run, version: str) -> str:
-    """Test, build, ask, release."""
     print(run, flush=True)
     run.step("test", test, version)
     image = run.step("build", build, version)
@@ -67,7 +64,6 @@ def deploy(run: Run, version: str) -> str:
 
 
 def main() -> None:
-    """Deploy, or go on with it: the same call."""
     if options.answer is not None:
         for question in agent.inbox.list(run="deploy-1.2.3"):
             agent.inbox.answer(question.id, options.answer, by="ana")
@@ -78,7 +74,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser()
     parser.add_argument("--answer", choices=["yes", "no"], help="answer the question that the deployment asks")
     parser.add_argument("--kill", action="store_true", help="die with kill -9 behind the release")
     options = parser.parse_args()

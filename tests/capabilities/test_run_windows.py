@@ -302,6 +302,92 @@ def test_a_run_whose_child_was_cancelled_fails_and_is_not_tried_for_ever(agent: 
     assert agent.runs.recover() == {}
 
 
+def test_a_run_inside_of_another_clients_run_does_not_strand_it(
+    client: Callable[..., Tenuto], agent: Tenuto, clock: Any
+) -> None:
+    other = client("other")
+
+    @other.durable
+    def child(run: Any) -> int:
+        return int(run.wait("go"))
+
+    @agent.durable
+    def parent(_: Any) -> int:
+        return child.run("c") + 1
+
+    with pytest.raises(Waiting):
+        parent.run("p")
+    assert agent.runs.recover() == {}
+    agent.signal("c", "go", 41)
+    clock.advance(6)
+    assert agent.runs.recover() == {"p": "completed"}
+    assert agent.runs.get("p").result == 42
+
+
+def test_runs_that_wait_for_each_other_are_gone_on_with(agent: Tenuto, client: Callable[..., Tenuto]) -> None:
+    met = threading.Barrier(2, timeout=20)
+    first = [True]
+
+    def body(mine: str, other: str) -> Callable[[Any], str]:
+        def both(_: Any) -> str:
+            if first[0]:
+                met.wait()
+            with agent.run(other, wait=0):
+                return f"{mine} has {other}"
+
+        return both
+
+    one = agent.durable(name="one")(body("a", "b"))
+    two = agent.durable(name="two")(body("b", "a"))
+    problems: list[BaseException] = []
+
+    def begin(function: Any, run_id: str) -> None:
+        try:
+            function.run(run_id)
+        except tenuto.RunBusy as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=begin, args=given) for given in ((one, "a"), (two, "b"))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    first[0] = False
+    assert problems
+    for _ in range(3):
+        agent.runs.recover()  # it ends, and the worker stands
+    assert {"a", "b"} == {run.id for run in agent.runs.list()}
+
+
+def test_a_worker_that_is_to_stop_stops_between_the_steps_of_a_run_inside_of_a_run(agent: Tenuto, world: World) -> None:
+    stop, begun = threading.Event(), threading.Event()
+
+    def first() -> str:
+        begun.set()
+        assert stop.wait(20)
+        return world.do("first")
+
+    @agent.durable
+    def child(run: Any) -> list[str]:
+        return [run.step("first", first), run.step("second", world.do, "second")]
+
+    @agent.durable
+    def parent(run: Any) -> list[str]:
+        found = child.run("c")
+        return [*found, run.step("last", world.do, "last")]
+
+    parent.start("p")
+    worker = threading.Thread(target=lambda: agent.runs.work(stop=stop, poll=0.005))
+    worker.start()
+    assert begun.wait(20)
+    stop.set()
+    worker.join(20)
+    assert world.names == ["first"]
+    assert (agent.runs.get("p").status, agent.runs.get("c").status) == ("queued", "queued")
+    assert parent.run("p") == ["first done", "second done", "last done"]
+    assert world.names == ["first", "second", "last"]
+
+
 # -- time, takeovers, signals -----------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Makes the helpers of this folder importable, and gives every test a path for its store, or a store of each kind."""
+"""Makes the helpers of this folder importable, and gives every test a path for its store, or one on each server."""
 
 import importlib.util
 import sys
@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-TESTS = Path(__file__).parent.parent
+from tenuto.testing.crash import crash
+
+__all__ = ["crash"]
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
 
 
 @pytest.fixture
@@ -24,39 +27,39 @@ def _module(name, path):
 
 
 @pytest.fixture(scope="session")
-def postgres_server():
-    server = _module("pg_server", TESTS / "postgres" / "pg_server.py").Server()
-    yield server
+def postgres():
+    servers = _module("pg_server", HERE.parent / "postgres" / "pg_server.py")
+    server = servers.shared()
+    yield lambda: servers.with_options(server.url, schema=servers.new_schema())
     server.stop()
 
 
 @pytest.fixture(scope="session")
-def valkey_server():
-    servers = _module("servers", TESTS / "redis" / "servers.py")
-    server = servers.Server(*servers.FULL)
-    yield server
+def valkey():
+    servers = _module("servers", HERE.parent / "redis" / "servers.py")
+    server = servers.shared()
+    yield lambda: server.url(prefix=servers.fresh_prefix())
     server.stop()
 
 
+@pytest.fixture(params=["sqlite", *(pytest.param(name, marks=pytest.mark.slow) for name in ("postgres", "valkey"))])
+def url(request):
+    """The URL of an empty store of each kind that survives a process; None is a SQLite file."""
+    return None if request.param == "sqlite" else request.getfixturevalue(request.param)()
+
+
 @pytest.fixture(scope="session")
-def cluster_servers():
-    nodes = _module("servers", TESTS / "redis" / "servers.py").Cluster()
-    yield nodes
+def cluster():
+    servers = _module("servers", HERE.parent / "redis" / "servers.py")
+    nodes = servers.Cluster()
+    url = nodes.url()
+    yield lambda: f"{url}{'&' if '?' in url else '?'}prefix={servers.fresh_prefix()}"
     nodes.stop()
 
 
-@pytest.fixture(params=["sqlite", "postgres", "valkey", "cluster"])
-def url(request, tmp_path):
-    """A store of each kind that several processes can share, empty."""
-    if request.param == "sqlite":
-        return str(tmp_path / "store.db")
-    if request.param == "postgres":
-        server = request.getfixturevalue("postgres_server")
-        return _with(server.url, f"schema={sys.modules['pg_server'].new_schema()}")
-    kind = {"valkey": "valkey_server", "cluster": "cluster_servers"}[request.param]
-    server = request.getfixturevalue(kind)
-    return _with(server.url(), f"prefix={sys.modules['servers'].fresh_prefix()}")
-
-
-def _with(url, option):
-    return f"{url}{'&' if '?' in url else '?'}{option}"
+@pytest.fixture(
+    params=["sqlite", *(pytest.param(name, marks=pytest.mark.slow) for name in ("postgres", "valkey", "cluster"))]
+)
+def shared_url(request, path):
+    """The URL of an empty store of each kind that several processes can share."""
+    return str(path) if request.param == "sqlite" else request.getfixturevalue(request.param)()

@@ -50,13 +50,13 @@ def judge(folder, agent, ids):
     return Verdict(lost, undone, unmarked, paid_again, out_of_order), deliveries
 
 
-def kill_workers(url, folder, mode, ids, *, pace=0.08, seconds=120):
+def kill_workers(shared_url, folder, mode, ids, *, pace=0.08, seconds=120):
     """Keep eight workers going until nothing is left, killing one at random every now and then; return how many."""
     chance, kills, number = random.Random(4), 0, 0
     folder.mkdir(exist_ok=True)
     living: dict[int, None] = {}
     deadline = time.monotonic() + seconds
-    with Child("worker_tasks.py", url, folder, mode) as nursery, Tenuto("overseer", url) as agent:
+    with Child("worker_tasks.py", shared_url, folder, mode) as nursery, Tenuto("overseer", shared_url) as agent:
         while not all(agent.tasks.is_completed(one) for one in ids[-1:] + chance.sample(ids, 3)) or any(
             number for place, number in agent.tasks.counts("q").items() if place != "dead"
         ):
@@ -85,16 +85,16 @@ def _gone(pid):
 
 @pytest.mark.slow
 @pytest.mark.timeout(size(180, 3_600))
-def test_no_task_is_lost_and_each_effect_happens_once_under_kill_9(url, tmp_path):
+def test_no_task_is_lost_and_each_effect_happens_once_under_kill_9(shared_url, tmp_path):
     # given tasks of several priorities
     folder = tmp_path / "notes"
-    with Tenuto("enqueuer", url) as agent:
+    with Tenuto("enqueuer", shared_url) as agent:
         ids = []
         for priority in range(5):
             ids += [one.id for one in agent.tasks.enqueue_many("q", range(TASKS // 5), priority=priority)]
         # when eight workers do them, and are killed again and again
         began = time.monotonic()
-        kills, complaints = kill_workers(url, folder, "honest", ids, seconds=size(120, 3_000))
+        kills, complaints = kill_workers(shared_url, folder, "honest", ids, seconds=size(120, 3_000))
         took = time.monotonic() - began
         # then each was done, in the order of priority, and whatever was delivered again says so
         verdict, deliveries = judge(folder, agent, ids)

@@ -16,11 +16,11 @@ CALLS, PROCESSES = 125, 8
 
 @pytest.mark.slow
 @pytest.mark.timeout(size(180, 600))
-def test_a_thousand_callers_in_eight_processes_share_one_execution(url, tmp_path):
+def test_a_thousand_callers_in_eight_processes_share_one_execution(shared_url, tmp_path):
     # given eight processes with many threads each
     outside = tmp_path / "effects"
     with contextlib.ExitStack() as stack:
-        callers = [stack.enter_context(Child("worker_once.py", url, outside, CALLS)) for _ in range(PROCESSES)]
+        callers = [stack.enter_context(Child("worker_once.py", shared_url, outside, CALLS)) for _ in range(PROCESSES)]
         for caller in callers:
             assert caller.says() == "ready"
         # when all of them ask for the same at once
@@ -41,16 +41,16 @@ def test_a_thousand_callers_in_eight_processes_share_one_execution(url, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["idempotent", "once", "verified"])
-def test_a_workflow_killed_in_its_third_step_goes_on_in_another_process(url, tmp_path, how):
+def test_a_workflow_killed_in_its_third_step_goes_on_in_another_process(shared_url, tmp_path, how):
     # given a process that dies in step 3, after the effect and before anybody knows
     outside = tmp_path / "effects"
-    died = run("worker_workflow.py", url, outside, how, "die")
+    died = run("worker_workflow.py", shared_url, outside, how, "die")
     assert died.returncode == -signal.SIGKILL, died.stderr
-    with Tenuto("reader", url) as agent:
+    with Tenuto("reader", shared_url) as agent:
         left = agent.workflows.get("competitor-analysis").next_incomplete_step()
         assert (left.step, left.action, left.status) == (3, "compare_pricing", "in_progress")
         # when another process resumes it
-        second = run("worker_workflow.py", url, outside, how, "live")
+        second = run("worker_workflow.py", shared_url, outside, how, "live")
         assert second.returncode == 0, second.stderr
         told, steps = json.loads(second.stdout)
         effects = [line.split() for line in outside.read_text().splitlines()]
@@ -72,7 +72,7 @@ def test_a_workflow_killed_in_its_third_step_goes_on_in_another_process(url, tmp
             assert "generate_report" not in count
             (question,) = agent.inbox.list()
             agent.inbox.answer(question.id, Happened("seen by ann"))
-            told, steps = json.loads(run("worker_workflow.py", url, outside, how, "live").stdout)
+            told, steps = json.loads(run("worker_workflow.py", shared_url, outside, how, "live").stdout)
             assert (told, steps[2][:2]) == ("done", ["completed", "seen by ann"])
             effects = [line.split()[0] for line in outside.read_text().splitlines()]
             count = {name: effects.count(name) for name in effects}
@@ -83,8 +83,8 @@ def test_a_workflow_killed_in_its_third_step_goes_on_in_another_process(url, tmp
 
 
 @pytest.mark.slow
-def test_a_worker_stops_gracefully_on_sigterm(url):
-    with Tenuto("enqueuer", url) as agent, Child("worker_queue.py", url, 0.3) as worker:
+def test_a_worker_stops_gracefully_on_sigterm(shared_url):
+    with Tenuto("enqueuer", shared_url) as agent, Child("worker_queue.py", shared_url, 0.3) as worker:
         assert worker.says() == "ready"
         ids = [one.id for one in agent.tasks.enqueue_many("q", range(6))]
         begun = {worker.says().split()[0], worker.says().split()[0]}
@@ -97,9 +97,9 @@ def test_a_worker_stops_gracefully_on_sigterm(url):
 
 
 @pytest.mark.slow
-def test_an_idle_worker_of_another_process_begins_soon(url):
+def test_an_idle_worker_of_another_process_begins_soon(shared_url):
     # given a worker that has been idle for a while
-    with Tenuto("enqueuer", url) as agent, Child("worker_queue.py", url, 0.0) as worker:
+    with Tenuto("enqueuer", shared_url) as agent, Child("worker_queue.py", shared_url, 0.0) as worker:
         assert worker.says() == "ready"
         time.sleep(2.5)  # until it listens, and looks rarely
         waits = []

@@ -66,8 +66,8 @@ def test_the_reviewer_posts_no_comment_twice(tmp_path: Path, at: int) -> None:
 
     second = story.run()
 
-    assert second[0] == (
-        f"resuming review-pr-9 at post [src/module_{at:02}.py] ({2 * at - 1} step{'s' if at > 1 else ''} reused)"
+    assert second[0].startswith(
+        f"resuming review-pr-9 at post [src/module_{at:02}.py] ({2 * at - 1} step{'s' if at > 1 else ''} reused"
     )
     assert second[1] == f"  found comment {at} on src/module_{at:02}.py: not posted again"
     files = [f"src/module_{number:02}.py" for number in range(1, 51)]

@@ -7,11 +7,9 @@ is written to find out, and nothing is remembered: a worker that dies leaves not
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 from tenuto.capabilities import questions
@@ -74,8 +72,13 @@ def due(engine: Engine) -> Iterator[Due]:
                 yield Due(run_id, head, record.version, why)
 
 
-def _can_go_on(engine: Engine, run_id: str) -> bool:
-    """Tell whether a run that another one waits for is over, or could go on in that one's hands."""
+def _can_go_on(engine: Engine, run_id: str, seen: frozenset[str] = frozenset()) -> bool:
+    """Tell whether a run that another one waits for is over, or could go on in that one's hands.
+
+    Two that wait for each other, and that nobody has in hand, could: whoever goes on finds the other free.
+    """
+    if run_id in seen:
+        return True
     own = RunLog(engine.context, run_id)
     head, _ = own.head()
     if head is None or head.status in (*OVER, "deleting"):
@@ -91,7 +94,7 @@ def _can_go_on(engine: Engine, run_id: str) -> bool:
         record is not None if kind == "signal" else not questions.is_open(record)
         for (kind, _), record in zip((one for one in head.waits if one[0] != "run"), found, strict=True)
     ]
-    return any(come) or any(_can_go_on(engine, ref) for kind, ref in head.waits if kind == "run")
+    return any(come) or any(_can_go_on(engine, ref, seen | {run_id}) for kind, ref in head.waits if kind == "run")
 
 
 def _awaited(own: RunLog, head: Head) -> list[bytes]:
@@ -192,7 +195,7 @@ class Crew:
         return "completed"
 
 
-def work(
+def work(  # noqa: C901 - one loop
     crew: Crew, engine: Engine, *, concurrency: int, poll: float, grace: float, once: bool = False
 ) -> dict[str, str]:
     """Go on with runs, some at once, on threads, until told to stop; with `once`, until there is none now."""
@@ -201,12 +204,17 @@ def work(
     clock = engine.context.clock
     done: dict[str, str] = {}
     changed = threading.Event()
-    pool = ThreadPoolExecutor(concurrency, thread_name_prefix="tenuto-worker")
 
-    def finished(run_id: str, future: Future[str]) -> None:
-        crew.in_hand.discard(run_id)
-        done[run_id] = future.result() if future.exception() is None else "interrupted"
-        changed.set()
+    def go(one: Due) -> None:
+        outcome = "interrupted"
+        try:
+            outcome = perform(crew.resuming(one), clock)
+        except BaseException as error:  # noqa: BLE001 - it ends here as it would end a process of its own
+            log.warning("The run %r was interrupted: %s: %s", one.id, type(error).__name__, error)
+        finally:
+            done[one.id] = outcome
+            crew.in_hand.discard(one.id)
+            changed.set()
 
     try:
         while not crew.stop.is_set():
@@ -223,8 +231,8 @@ def work(
                 if once and one.id in done:
                     continue
                 crew.in_hand.add(one.id)
-                future = pool.submit(perform, crew.resuming(one), clock)
-                future.add_done_callback(functools.partial(finished, one.id))
+                # Not a pool's: Python would wait for its threads at the end, for however long a step takes.
+                threading.Thread(target=go, args=(one,), name=f"tenuto-worker {one.id}", daemon=True).start()
             if once and not crew.in_hand and all(one.id in done for one in found):
                 return done
             changed.wait(poll)
@@ -234,5 +242,4 @@ def work(
         while crew.in_hand and waited < grace:
             threading.Event().wait(0.05)
             waited += 0.05
-        pool.shutdown(wait=False, cancel_futures=True)
     return done

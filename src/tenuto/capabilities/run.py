@@ -271,7 +271,7 @@ def noted(run: Running, kind: str, make: Callable[[], Any], *, name: str | None 
     identity = Identity(kind, name or kind, None, Described(LENIENT), together=run.beside())
     op = yield from run.recall(identity)
     if op is not None:
-        return run.value_of(op)
+        return (yield run.value_of(op)) if op.apart else op.value
     run.may_begin(f"run.{kind}")
     with run.busy():
         value = codec.unpack(codec.pack(make()))

@@ -15,8 +15,8 @@ import logging
 import os
 import secrets
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
 from tenuto.capabilities import lives, outcomes
@@ -61,13 +61,14 @@ from tenuto.errors import (
 from tenuto.kernel import codec
 from tenuto.kernel.bell import Pause
 from tenuto.kernel.contract import AnyCheck, Check, CheckEnd, Commit, Put, Write
-from tenuto.kernel.transact import Steps, backoff, new_request, settle
+from tenuto.kernel.transact import Steps, backoff, done, new_request, settle
 from tenuto.kernel.work import Work
 
 R = TypeVar("R")
 Weighed = Steps[tuple[list[AnyCheck], list[Write]]]
 log: Final = logging.getLogger("tenuto.runs")
 TTL: Final = 10.0
+_A_WHILE: Final = 5.0
 PATIENCE: Final = 60.0
 """For so many seconds a result is tried to be stored while the store is away."""
 
@@ -157,7 +158,9 @@ class Running(Flight):
         above = current.get()
         if above is not None and above.id == self.id and above.engine is self.engine:
             raise RunBusy(f"The run {self.id!r} is asked for inside of itself. Give what it begins an id of its own.")
-        left = self._wait  # counted by what was slept: a clock set back would never end it
+        if above is not None and self.stopping is None:
+            self.stopping = above.stopping  # a worker that is to stop waits for no run inside of another
+        left, hurried = self._wait, 0  # counted by what was slept: a clock set back would never end it
         for delay in backoff(None, first=0.01, most=0.25):
             head, version = self.log.head()
             if head is not None and head.status == "deleting":
@@ -167,11 +170,13 @@ class Running(Flight):
             if holder is None:
                 if (yield from self._taken(head, version)):
                     return
-                yield min(delay, 0.02)  # somebody took it, or sent it a signal just then: look again
-                continue
+                hurried += 1
+                if hurried < 100:
+                    yield min(delay, 0.02)  # somebody took it, or sent it a signal just then: look again
+                    continue
+                holder = "somebody who was faster"
             if left <= 0:
-                if above is not None:
-                    above.waits.append(("run", self.id, None))
+                self._holds_up(above)
                 raise RunBusy(
                     f"The run {self.id!r} is in the hands of {holder}. Wait longer with wait=, or look at it with "
                     f"agent.runs.get({self.id!r})."
@@ -280,9 +285,21 @@ class Running(Flight):
                 self._equals[which] = self._equals.get(which, 0) + 1
         return op
 
-    def value_of(self, op: Op) -> Any:
-        """Return what came of something, as it is stored."""
-        return self.log.value(op) if op.apart else op.value
+    def value_of(self, op: Op) -> Steps[Any]:
+        """Return what came of something, as it is stored; its large parts are read."""
+        return done(lambda: self.log.value(op) if op.apart else op.value)
+
+    @contextmanager
+    def awaiting(self, kind: str, ref: str, until: float | None) -> Iterator[None]:
+        """Know what the run waits for, from before it is written: also if whoever waits is cancelled meanwhile."""
+        one = (kind, ref, until)
+        self.waits.append(one)
+        try:
+            yield
+        except Exception:
+            self.waits.remove(one)
+            raise
+        self.waits.remove(one)
 
     def must_go_on(self, what: str) -> None:
         """Raise unless this run may do something more now."""
@@ -384,6 +401,13 @@ class Running(Flight):
             )
         raise self._lost from error
 
+    def _holds_up(self, above: Running | None) -> None:
+        """Let the run in which this one was begun know that it pauses with it, and goes on when this one can."""
+        if above is not None and above.engine is self.engine:
+            above.waits.append(("run", self.id, None))
+        elif above is not None:  # of another client: it cannot know, and looks again in a while
+            above.waits.append(("", "", above.context.kernel.now() + _A_WHILE))
+
     # -- leaving it --------------------------------------------------------------------------------------------
 
     def raises(self, error: Exception, op_number: int, identity: Identity) -> Exception:
@@ -421,7 +445,7 @@ class Running(Flight):
             raise problem
         if isinstance(error, StorageUnavailable) or not isinstance(error, Exception | Paused):
             yield _quietly(self.lease.release.steps(self.lease))  # type: ignore[attr-defined]
-        elif isinstance(error, RunBusy) and any(kind == "run" for kind, _, _ in self.waits):
+        elif isinstance(error, RunBusy) and self.waits:
             yield from self._pause(error)
         elif isinstance(error, Exception) or of_another:
             yield from self._fail(error)
@@ -454,9 +478,7 @@ class Running(Flight):
             times.append(self._head.deadline)
         waits = tuple((kind, ref) for kind, ref, _ in self.waits if ref)
         status = "in_doubt" if isinstance(error, InDoubt) else "waiting"
-        above = current.get()
-        if above is not None:  # what pauses inside of it pauses it too, and it goes on when that can
-            above.waits.append(("run", self.id, None))
+        self._holds_up(current.get())
         yield self._left(status, wake=min(times, default=None), waits=waits)
 
     def _left(self, status: str, line: Write | Callable[[], Weighed] | None = None, **more: Any) -> Steps[None]:

@@ -44,6 +44,7 @@ from tenuto.kernel import codec, keys
 from tenuto.kernel.bell import Pause
 from tenuto.kernel.contract import Write
 from tenuto.kernel.durations import Duration, moment, seconds
+from tenuto.kernel.transact import done
 from tenuto.kernel.tree import LARGE
 from tenuto.kernel.work import Call, Work
 
@@ -174,7 +175,8 @@ def stepping(run: Running, step: Step) -> Work[Any]:
     schema = schema_of(step.fn, step.schema)
     if op is not None:
         if op.state == "done" and not op.form & TEXT:
-            return outcomes.lifted(run.value_of(op), bool(op.form & LOWERED), schema)
+            value = (yield run.value_of(op)) if op.apart else op.value
+            return outcomes.lifted(value, bool(op.form & LOWERED), schema)
         if op.state == "done" and step.effect == "once":
             raise _not_storable(step.name, op.value)
         if op.error is not None and op.state == "error" and (run.over or run.past.went_on(op)):
@@ -347,7 +349,7 @@ class _Attempts:
         if step.effect != "once":
             return answer
         if not isinstance(answer, Happened | NotHappened) and op is not None and op.question is not None:
-            question, _ = run.engine.inbox.look(op.question)
+            question, _ = yield done(lambda: run.engine.inbox.look(op.question or ""))
             said_by_people = None if question is None else questions.verdict(question)
             answer = answer if said_by_people is None else said_by_people
             if question is not None and question.status == "pending":

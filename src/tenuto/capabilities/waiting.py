@@ -22,7 +22,7 @@ from tenuto.kernel import codec
 from tenuto.kernel.bell import Pause
 from tenuto.kernel.contract import Check, Delete, Put, Write
 from tenuto.kernel.durations import Duration, moment, seconds
-from tenuto.kernel.transact import Steps, settle
+from tenuto.kernel.transact import Steps, done, settle
 from tenuto.kernel.work import Work
 
 _OFTEN, _RARELY = 0.02, 0.5
@@ -36,12 +36,12 @@ def sleeping(run: Running, duration: Duration) -> Work[None]:
         now = run.context.kernel.now()
         op = Op(run.number(), identity, now)
         op.until = now + length
-        with run.busy():
+        with run.busy(), run.awaiting("", "", op.until):
             yield run.write([], [run.log.line(WAITS, op.n, [identity.stored(), op.until, None])])
-    with run.busy():
+    with run.busy(), run.awaiting("", "", op.until):
         while op.until is not None and run.context.kernel.now() < op.until:
             what = f"sleeps until {moment(op.until):%Y-%m-%d %H:%M:%S} UTC"
-            yield from _pause(run, op.until, None, what, 1.0)
+            yield from _pause(run, op.until, what, 1.0)
 
 
 def signalled(run: Running, event: str, timeout: Duration | None) -> Work[Any]:
@@ -53,16 +53,21 @@ def signalled(run: Running, event: str, timeout: Duration | None) -> Work[Any]:
 
 
 def _signalled(run: Running, event: str, timeout: Duration | None, identity: Identity, op: Op | None) -> Work[Any]:
-    where = run.log.signal_key(event)
     if op is not None and op.state == "done":
-        return run.value_of(op)
+        return (yield run.value_of(op)) if op.apart else op.value
     if op is not None and op.error is not None and (run.over or run.past.went_on(op)):
         raise outcomes.raised(op.error)
     kernel, n = run.context.kernel, op.n if op is not None else run.number()
     until = op.until if op is not None else None if timeout is None else kernel.now() + seconds(timeout, "timeout")
+    with run.awaiting("signal", event, until):
+        return (yield from _taken(run, event, until, n, identity, op))
+
+
+def _taken(run: Running, event: str, until: float | None, n: int, identity: Identity, op: Op | None) -> Work[Any]:
+    where, kernel = run.log.signal_key(event), run.context.kernel
     delay = _OFTEN
     while True:
-        record = kernel.read([where])[0]
+        record = (yield done(lambda: kernel.read([where])))[0]
         stored = identity.stored() if op is None else None
         if record is not None:
             payload = codec.decode(record.value)[2]
@@ -84,7 +89,7 @@ def _signalled(run: Running, event: str, timeout: Duration | None, identity: Ide
             line = run.log.line(ERROR, n, [None, outcomes.told(late), run.next, 0.0, []])
             yield run.write([], [line])
             raise late
-        yield from _pause(run, until, ("signal", event), f"waits for the signal {event!r}", delay)
+        yield from _pause(run, until, f"waits for the signal {event!r}", delay)
         delay = min(delay * 1.5, _RARELY)
 
 
@@ -100,7 +105,7 @@ def asked(
     """Return people's answer; `TimedOut` if none has come in time, `Conflict` if the question was taken back."""
     identity, op = yield from _recalled(run, "ask", "ask", codec.digest(codec.pack(text)))
     if op is not None and op.state == "done":
-        return run.value_of(op)
+        return (yield run.value_of(op)) if op.apart else op.value
     if op is not None and op.error is not None and (run.over or run.past.went_on(op)):
         raise outcomes.raised(op.error)
     kernel = run.context.kernel
@@ -113,15 +118,17 @@ def asked(
                 op.ref, text, op.at, to=to, context=context, choices=choices, run=run.id, deadline=op.until
             )
             checks, writes = questions.asking(question)
-            yield run.write(checks, [run.log.line(WAITS, op.n, [identity.stored(), op.until, op.ref]), *writes])
-        return (yield from _answered(run, op, text))
+            with run.awaiting("question", op.ref, op.until):
+                yield run.write(checks, [run.log.line(WAITS, op.n, [identity.stored(), op.until, op.ref]), *writes])
+        with run.awaiting("question", op.ref or "", op.until):
+            return (yield from _answered(run, op, text))
 
 
 def _answered(run: Running, op: Op, text: str) -> Work[Any]:
     inbox, kernel = run.engine.inbox, run.context.kernel
     delay = _OFTEN
     while True:
-        found, version = inbox.look(op.ref or "")
+        found, version = yield done(lambda: inbox.look(op.ref or ""))
         late: list[Write] = []
         if found is None or found.status == "cancelled":
             problem: Exception = Conflict(
@@ -139,7 +146,7 @@ def _answered(run: Running, op: Op, text: str) -> Work[Any]:
             )
             late = questions.closing(found._replace(status="expired"))
         else:
-            yield from _pause(run, op.until, ("question", op.ref or ""), f"waits for an answer to {text!r:.200}", delay)
+            yield from _pause(run, op.until, f"waits for an answer to {text!r:.200}", delay)
             delay = min(delay * 1.5, _RARELY)
             continue
         line = run.log.line(ERROR, op.n, [None, outcomes.told(problem), run.next, 0.0, []])
@@ -159,11 +166,10 @@ def _recalled(run: Running, kind: str, name: str, digest: bytes) -> Work[tuple[I
     return identity, op
 
 
-def _pause(run: Running, until: float | None, ref: tuple[str, str] | None, what: str, delay: float) -> Work[None]:
+def _pause(run: Running, until: float | None, what: str, delay: float) -> Work[None]:
     """Let a moment pass where the run waits in place; else pause it."""
     run.in_time(f"going on: it {what}")
     if not run.block or run.leaving:
-        run.waits.append((*(ref or ("", "")), until))
         raise Waiting(
             f"The run {run.id!r} {what}. What it has done is on record: make the same call again then, or let a worker "
             "do it.",

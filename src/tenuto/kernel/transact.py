@@ -90,6 +90,12 @@ def settle(
         yield delay
 
 
+def done(call: Callable[[], R]) -> Steps[R]:
+    """Make a call that waits for nothing but the store a piece of work, so that an event loop need not make it."""
+    return call()
+    yield 0.0  # what makes it a generator
+
+
 class Timed(Protocol):
     """Anything whose paced methods may wait: it says by which clock."""
 

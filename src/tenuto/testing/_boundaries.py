@@ -42,7 +42,7 @@ from tenuto.capabilities.runlog import (
 from tenuto.kernel import codec, keys
 from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.contract import AnyCheck, Append, Commit, Write
-from tenuto.kernel.work import Call
+from tenuto.kernel.work import Call, Work
 from tenuto.wrappers.tenant import Tenant
 
 Note = dict[str, Any]
@@ -202,6 +202,13 @@ class Watch:
         }
         return call._replace(around=lambda: _Noted(self.notes, call.around(), about))
 
+    def carried_out(self, attempts: Any, work: Work[Any]) -> Work[Any]:
+        """Carry a step out, and note that its caller goes on with what came of it. A map's is not given item by item."""
+        value = yield from work
+        if attempts._step.kind != "map":
+            self.notes.add("returned", run=attempts._run.id, n=attempts._n)
+        return value
+
 
 class _Noted:
     """The surroundings of a step's function, whose beginning and end are noted."""
@@ -227,6 +234,7 @@ def watch(notes: Notes, plan: Plan, url: str, agent: Any) -> Watch:
     """Watch this process from now on; `agent`, if one is given, is led to the store at `url`."""
     watched = Watch(notes, plan)
     commit, call, begin = Tenant.commit, stepping._Attempts._call, Tenant.__init__
+    go = stepping._Attempts.go
     clock = Skewed(plan.skew)
 
     def opened(where: Any, **options: Any) -> Any:
@@ -241,6 +249,7 @@ def watch(notes: Notes, plan: Plan, url: str, agent: Any) -> Watch:
     client.connect = opened  # type: ignore[assignment,attr-defined]
     Tenant.__init__ = confined  # type: ignore[method-assign]
     Tenant.commit = watched_commit  # type: ignore[method-assign]
+    stepping._Attempts.go = lambda self: watched.carried_out(self, go(self))  # type: ignore[method-assign]
     stepping._Attempts._call = lambda self: watched.call(self, call(self))  # type: ignore[method-assign]
     if agent is not None:
         own = getattr(agent, "_sync", agent)

@@ -53,15 +53,18 @@ class Twice:
     """True where the run's record says that its step was in doubt, and ran again."""
 
     def __str__(self) -> str:
-        """Say it in one line, and what to do."""
+        """Say it in one line."""
+        return f"{self.effect!r} happened {self.times} times when it was {self.at}"
+
+    @property
+    def advice(self) -> str:
+        """Say what to do."""
         if self.recorded:
-            why = (
-                'its step was in doubt and ran again, which its effect lets it do. Declare it effect="once" with '
-                "verify=, or let the receiver recognise a repeat: crash.effect(…, key=tenuto.idempotency_key())"
+            return (
+                'Its step was in doubt and ran again, as it may. Declare it effect="once" with verify=, or let the '
+                "receiver know a repeat: crash.effect(…, key=tenuto.idempotency_key())."
             )
-        else:
-            why = "no record says that it was in doubt; did it happen outside of a step?"
-        return f"{self.effect!r} happened {self.times} times when it was {self.at}: {why}"
+        return "No record says that it was in doubt. Did it happen outside of a step?"
 
 
 @dataclass(frozen=True)
@@ -166,13 +169,14 @@ def _broken(notes: list[Note]) -> Iterator[str]:
 def _of_step(notes: list[Note], step: tuple[str, int], name: str, *, once: bool) -> Iterator[str]:  # noqa: C901, PLR0912 - one rule after the other
     """Yield what was wrong with a step, over all its attempts."""
     attempts: set[int] = set()
+    said: set[int] = set()
     keys: set[str] = set()
     ended: set[tuple[Any, ...]] = set()
     recorded, gone_on, holder = False, "", -1
     for note in notes:
         what, flow = note["what"], (note["process"], *note.get("flow", ()))
         if what == "begin" and flow in ended and not gone_on:
-            gone_on = note["name"]
+            gone_on = f"to {note['name']}"
         if what == "line" and note["run"] == step[0] and note["kind"] in (STARTED, RESUMED):
             holder = note["process"]
         if (note.get("run"), note.get("n")) != step:
@@ -180,8 +184,11 @@ def _of_step(notes: list[Note], step: tuple[str, int], name: str, *, once: bool)
         if what == "line" and note["kind"] == RESULT:
             recorded = not note["text"]
         elif what == "line" and note["kind"] == AGAIN:
+            said.add(note["attempt"])
             if once and note["why"] not in _ALLOWED:
                 yield f"the step {name} may happen once, and ran again while it was in doubt"
+        elif what == "returned":
+            gone_on = gone_on or "with its result"
         elif what == "end" and note["raised"] is None:
             ended.add(flow)
         elif what == "begin":
@@ -189,8 +196,9 @@ def _of_step(notes: list[Note], step: tuple[str, int], name: str, *, once: bool)
             if recorded and note["process"] == holder:
                 yield f"the step {name} ran again although its result was on record"
             elif gone_on and note["process"] == holder:
-                yield f"the step {name} ran again although the code had gone on to {gone_on} behind it"
-            if note["attempt"] in attempts and note["effect"] != "pure":
+                yield f"the step {name} ran again although the code had gone on {gone_on}"
+            unsaid = note["attempt"] in attempts if note["attempt"] == 1 else note["attempt"] not in said
+            if unsaid and note["effect"] != "pure":
                 yield f"the step {name} ran again and no line on record says that it was in doubt"
             if keys and note["key"] not in keys:
                 yield f"the step {name} had another idempotency key at its next attempt"

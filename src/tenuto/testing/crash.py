@@ -108,6 +108,7 @@ class Report:
         )
         lines = [f"  {kill}" for kill in self.kills]
         wrong = list(dict.fromkeys([*map(str, self.twice), *self.never, *self.differences]))
+        wrong += dict.fromkeys(one.advice for one in self.twice)
         if wrong:
             printed = next((kill.output for kill in self.kills if not kill.ok and kill.output), "")
             lines += ["what is wrong:", *(f"  - {one}" for one in wrong)]
