@@ -169,6 +169,54 @@ def test_a_state_change_and_a_task_happen_together_or_not_at_all(agent, client):
         agent.user("u").transaction().enqueue("mails", 1)
 
 
+class Between:
+    """A store in which something else happens right after a read or a scan, once."""
+
+    def __init__(self, kernel, verb, then):
+        self._kernel, self._verb, self._then = kernel, verb, then
+
+    def __getattr__(self, name):
+        found = getattr(self._kernel, name)
+        if name != self._verb or self._then is None:
+            return found
+
+        def call(*args, **options):
+            result = found(*args, **options)
+            then, self._then = self._then, None
+            then()
+            return result
+
+        return call
+
+
+@pytest.mark.parametrize("verb", ["scan", "read"])
+def test_of_two_who_have_found_the_same_task_one_has_it(agent, client, verb):
+    # given somebody who has found a task, and another one who is faster
+    agent.tasks.enqueue_many("q", ["first", "second"])
+    taken = []
+    shelf = agent.tasks._shelf("q")
+    shelf._fired = shelf._lost = shelf._later = float("inf")
+    shelf._kernel = Between(shelf._kernel, verb, lambda: taken.append(client("faster").tasks.claim("q")))
+    # then he has another one, and both are delivered once
+    mine = agent.tasks.claim("q")
+    assert (taken[0].payload, mine.payload) == ("first", "second")
+    taken[0].complete()
+    mine.complete()
+    assert agent.tasks.claim("q") is None
+
+
+def test_of_two_who_take_over_the_same_task_one_has_it(agent, client, clock):
+    agent.tasks.enqueue("q", 1, key="k")
+    agent.tasks.claim("q", lease=1)
+    clock.advance(2)
+    taken = []
+    shelf = agent.tasks._shelf("q")
+    shelf._kernel = Between(shelf._kernel, "read", lambda: taken.append(client("faster").tasks.claim("q")))
+    assert agent.tasks.claim("q") is None
+    assert taken[0].attempt == 2
+    taken[0].complete()
+
+
 # -- in hand -------------------------------------------------------------------------------------------------------
 
 
