@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -264,6 +265,7 @@ class Contender:
                 stderr=errors,
                 text=True,
                 cwd=Path(__file__).parent.parent,
+                env={name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
             )
         self._answer()
 
