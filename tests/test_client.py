@@ -21,19 +21,30 @@ def test_the_public_surface_is_this_list() -> None:
     assert set(tenuto.__all__) - set(errors.__all__) == {
         "AsyncTenuto",
         "Checkpoint",
+        "Happened",
+        "Intent",
+        "NotHappened",
+        "Question",
         "Restored",
         "Retention",
+        "Retry",
+        "Run",
         "Tenuto",
+        "Unknown",
         "__version__",
+        "current_run",
+        "idempotency_key",
         "register",
+        "secret",
     }
 
 
 def test_every_error_is_in_the_drawing_and_has_its_base() -> None:
     for name in errors.__all__:
         cls = getattr(errors, name)
-        assert issubclass(cls, errors.TenutoError)
-        assert f" {name} " in errors.__doc__ or f"{name}\n" in errors.__doc__  # type: ignore[operator]
+        assert issubclass(cls, errors.TenutoError | errors.Paused)
+        assert issubclass(cls, Exception) != issubclass(cls, errors.Paused)
+        assert f" {name} " in errors.__doc__ or f"\n    {name} (" in errors.__doc__ or f"{name}\n" in errors.__doc__  # type: ignore[operator]
         assert cls.__doc__
 
 

@@ -2,30 +2,43 @@
 
 from typing import TYPE_CHECKING, Any
 
+from tenuto.capabilities.arguments import secret
 from tenuto.capabilities.checkpoints import Restored
 from tenuto.capabilities.lineage import Checkpoint
+from tenuto.capabilities.questions import Happened, NotHappened, Question, Unknown
 from tenuto.capabilities.retention import Retention
+from tenuto.capabilities.run import Run, current_run
+from tenuto.capabilities.stepping import Intent, Retry, idempotency_key
 from tenuto.client import Tenuto
 from tenuto.errors import (
+    AmbiguousStep,
+    Cancelled,
     Closed,
     Conflict,
     Damaged,
+    InDoubt,
     InvalidInput,
     LeaseHeld,
     MissingDriver,
     NewerFormat,
     NotFound,
     NotStorable,
+    Paused,
     ReadOnly,
     RequestExpired,
     RequestReused,
+    RunBusy,
     StaleLease,
     StateConflict,
+    StepFailed,
+    StepMismatch,
     StorageFull,
     StorageUnavailable,
     TenutoError,
+    TimedOut,
     TooLarge,
     UnknownType,
+    Waiting,
 )
 from tenuto.kernel.codec import register
 
@@ -33,32 +46,51 @@ if TYPE_CHECKING:
     from tenuto.aio import AsyncTenuto
 
 __all__ = [
+    "AmbiguousStep",
     "AsyncTenuto",
+    "Cancelled",
     "Checkpoint",
     "Closed",
     "Conflict",
     "Damaged",
+    "Happened",
+    "InDoubt",
+    "Intent",
     "InvalidInput",
     "LeaseHeld",
     "MissingDriver",
     "NewerFormat",
     "NotFound",
+    "NotHappened",
     "NotStorable",
+    "Paused",
+    "Question",
     "ReadOnly",
     "RequestExpired",
     "RequestReused",
     "Restored",
     "Retention",
+    "Retry",
+    "Run",
+    "RunBusy",
     "StaleLease",
     "StateConflict",
+    "StepFailed",
+    "StepMismatch",
     "StorageFull",
     "StorageUnavailable",
     "Tenuto",
     "TenutoError",
+    "TimedOut",
     "TooLarge",
+    "Unknown",
     "UnknownType",
+    "Waiting",
     "__version__",
+    "current_run",
+    "idempotency_key",
     "register",
+    "secret",
 ]
 
 __version__ = "0.1.0"

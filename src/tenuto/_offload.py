@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 from tenuto.kernel.bell import Pause
 from tenuto.kernel.clock import Clock, SystemClock
 from tenuto.kernel.transact import Steps
+from tenuto.kernel.work import Call, Work
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -97,6 +99,45 @@ async def wait(pool: ThreadPoolExecutor, pause: Pause, clock: Clock) -> None:
             pause.bell.tell(None)
 
 
+async def perform(pool: ThreadPoolExecutor, calls: ThreadPoolExecutor, work: Work[R], clock: Clock) -> R:
+    """Do work to its end: its commits on the pool, its waits here, the user's calls here or on threads of their own."""
+    given: Any = None
+    problem: BaseException | None = None
+    while True:
+        try:
+            asked = work.send(given) if problem is None else work.throw(problem)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+        given = problem = None
+        try:
+            if type(asked) is Call:
+                given = await _called(calls, asked)
+            elif type(asked) is Pause:
+                await wait(pool, asked, clock)
+            else:
+                given = await drive(pool, asked, clock)  # type: ignore[arg-type]
+        except BaseException as error:  # noqa: BLE001 - the work decides what becomes of it
+            problem = error
+
+
+async def _called(calls: ThreadPoolExecutor, call: Call) -> Any:
+    """Make a call of the user's: a coroutine function is awaited, any other runs on a thread."""
+    with call.around():
+        limit = asyncio.timeout(call.timeout)
+        try:
+            async with limit:
+                if inspect.iscoroutinefunction(call.fn):
+                    return await call.fn(*call.args)
+                context = contextvars.copy_context()
+                begun = functools.partial(context.run, call.fn, *call.args)
+                value = await asyncio.get_running_loop().run_in_executor(calls, begun)
+                return await value if inspect.isawaitable(value) else value
+        except TimeoutError:
+            if limit.expired():
+                raise call.late() from None
+            raise
+
+
 class awaitable(Generic[P, R]):  # noqa: N801 - used like a decorator
     """Mirror a blocking method as a coroutine method of the same signature."""
 
@@ -105,6 +146,7 @@ class awaitable(Generic[P, R]):  # noqa: N801 - used like a decorator
         self.__doc__ = method.__doc__
         self.__name__: str = method.__name__
         self._steps = getattr(method, "steps", None)
+        self._work = getattr(method, "work", None)
 
     @overload
     def __get__(self, view: None, owner: type) -> Self: ...
@@ -118,6 +160,9 @@ class awaitable(Generic[P, R]):  # noqa: N801 - used like a decorator
     async def _call(self, view: Bridged, /, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._steps is not None:
             return await drive(view._pool, self._steps(view._sync, *args, **kwargs), view._sync.clock)
+        if self._work is not None:  # none of these calls the user's code
+            work = self._work(view._sync, *args, **kwargs)
+            return await perform(view._pool, view._pool, work, view._sync.clock)
         # By name: what is mirrored may be a Protocol's method, and what runs is the object's own.
         call = getattr(view._sync, self.__name__)
         return await settle(view._pool, functools.partial(call, *args, **kwargs))

@@ -1,20 +1,22 @@
 """The async face: the same names, awaited. One line for each method; the logic is in the blocking core.
 
-Handles (`state[scope]`, `user`, `thread`, `lease`, `leader`, `transaction`, `correlation`) are made without `await`;
+Handles (`state[scope]`, `user`, `thread`, `run`, `lease`, `leader`, `transaction`, `correlation`) are made without `await`;
 their methods are awaited. Handles are `async with`, streams are `async for`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
+from tenuto._aio_runs import AsyncDurable, AsyncInbox, AsyncRun, AsyncRuns, Pools, must_be_coroutine
 from tenuto._offload import awaitable, settle, wait
 from tenuto.capabilities.checkpoints import Checkpoints, Saver
 from tenuto.capabilities.context import Fence
+from tenuto.capabilities.durable import Durable
 from tenuto.capabilities.journal import Change
 from tenuto.capabilities.leases import Lease
 from tenuto.capabilities.lineage import Checkpoint
@@ -23,7 +25,7 @@ from tenuto.capabilities.state import ScopeView, State, Transaction
 from tenuto.capabilities.store import Store
 from tenuto.capabilities.threads import Thread, Threads
 from tenuto.capabilities.timeline import Event
-from tenuto.client import Correlation, Tenuto
+from tenuto.client import Correlation, Tenuto, register_function
 from tenuto.hooks.events import Hook
 from tenuto.kernel import codec
 from tenuto.kernel.bell import Pause
@@ -31,7 +33,11 @@ from tenuto.kernel.clock import Clock
 from tenuto.kernel.contract import Backend, Check
 from tenuto.kernel.durations import Duration
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
+_CALLS = 64
+"""How many of a user's blocking functions run at once, on threads of their own."""
 _THREADS = 32
 """How many calls of one client run at once; the rest queue up. None of them is ever one that waits."""
 
@@ -357,11 +363,14 @@ class AsyncTenuto:
         retention: Retention | None = None,
     ) -> None:
         sync = Tenuto(name, url, tenant=tenant, durability=durability, clock=clock, hooks=hooks, retention=retention)
-        self._compose(sync, ThreadPoolExecutor(_THREADS, thread_name_prefix="tenuto"))
+        store = ThreadPoolExecutor(_THREADS, thread_name_prefix="tenuto")
+        self._compose(sync, Pools(store, ThreadPoolExecutor(_CALLS, thread_name_prefix="tenuto-call")))
 
-    def _compose(self, sync: Tenuto, pool: ThreadPoolExecutor) -> None:
+    def _compose(self, sync: Tenuto, pools: Pools) -> None:
+        pool = pools.store
         self._sync = sync
         self._pool = pool
+        self._pools = pools
         self.name = sync.name
         self.tenant = sync.tenant
         self.clock = sync.clock
@@ -370,6 +379,8 @@ class AsyncTenuto:
         self.checkpoint = AsyncCheckpoints(sync.checkpoint, pool)
         self.store = AsyncStore(sync.store, pool)
         self.threads = AsyncThreads(sync.threads, pool)
+        self.runs = AsyncRuns(sync.runs, pools)
+        self.inbox = AsyncInbox(sync.inbox, pool)
 
     def user(self, user_id: str) -> AsyncScopeView:
         """Return a view of a user's preferences, exact by key, shared by all agents of the tenant."""
@@ -378,6 +389,41 @@ class AsyncTenuto:
     def thread(self, thread_id: str, *, user: str | None = None, ttl: Duration | None = None) -> AsyncThread:
         """Return a conversation, which begins with what is first written to it; see `Tenuto.thread`."""
         return AsyncThread(self._sync.thread(thread_id, user=user, ttl=ttl), self._pool)
+
+    def run(
+        self,
+        run_id: str,
+        *,
+        user: str | None = None,
+        wait: Duration = 15,
+        block: bool = False,
+        deadline: Duration | None = None,
+        thread: str | None = None,
+    ) -> AsyncRun:
+        """Return a run, which begins, or is resumed, with `async with agent.run("trip-42") as run: …`."""
+        run = self._sync.run(run_id, user=user, wait=wait, block=block, deadline=deadline, thread=thread)
+        return AsyncRun(run, self._pools)
+
+    @overload
+    def durable(self, fn: Callable[Concatenate[AsyncRun, P], Awaitable[R]]) -> AsyncDurable[P, R]: ...
+    @overload
+    def durable(
+        self, *, name: str
+    ) -> Callable[[Callable[Concatenate[AsyncRun, P], Awaitable[R]]], AsyncDurable[P, R]]: ...
+    def durable(self, fn: Any = None, *, name: str | None = None) -> Any:
+        """Register a coroutine function whose calls are runs; see `Tenuto.durable`."""
+        if fn is None:
+            return lambda given: self._durable(given, name)
+        return self._durable(fn, name)
+
+    def _durable(self, fn: Callable[..., Any], name: str | None) -> AsyncDurable[Any, Any]:
+        must_be_coroutine(fn)
+        name = register_function(self._sync._functions, fn, name)
+        return AsyncDurable(Durable(self._sync._engine, name, fn), self._pools)
+
+    async def signal(self, run_id: str, event: str, payload: Any = None) -> bool:
+        """Send a signal to a run, durably; see `Runs.signal`."""
+        return await self.runs.signal(run_id, event, payload)
 
     def lease(self, name: str, *, ttl: Duration = 10, wait: Duration | None = None) -> AsyncLease:
         """Return a lease on a name; see `Tenuto.lease`."""
@@ -394,7 +440,7 @@ class AsyncTenuto:
     def for_tenant(self, tenant: str) -> Self:
         """Return a client for another tenant of the same store, sharing this one's connections."""
         view = object.__new__(type(self))
-        view._compose(self._sync.for_tenant(tenant), self._pool)
+        view._compose(self._sync.for_tenant(tenant), self._pools)
         return view
 
     async def open(self) -> Self:
@@ -405,7 +451,8 @@ class AsyncTenuto:
     async def close(self) -> None:
         """Let go of the store and of the threads."""
         await settle(self._pool, self._sync.close)
-        self._pool.shutdown(wait=False)
+        for pool in self._pools:
+            pool.shutdown(wait=False)
 
     async def __aenter__(self) -> Self:
         """Open the store."""

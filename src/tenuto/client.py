@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import Token
-from typing import Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from tenuto.backends import connect
 from tenuto.capabilities.checkpoints import Checkpoints
 from tenuto.capabilities.context import Context
+from tenuto.capabilities.durable import Durable, name_of
 from tenuto.capabilities.keeper import Keeper
 from tenuto.capabilities.leases import Lease
+from tenuto.capabilities.questions import Inbox
 from tenuto.capabilities.retention import Retention
+from tenuto.capabilities.run import Run
+from tenuto.capabilities.running import Engine
+from tenuto.capabilities.runs import Runs
 from tenuto.capabilities.state import ScopeView, State
 from tenuto.capabilities.store import Store
 from tenuto.capabilities.threads import Thread, Threads
@@ -24,6 +30,19 @@ from tenuto.kernel.contract import Backend
 from tenuto.kernel.durations import Duration
 from tenuto.wrappers.observe import Observe
 from tenuto.wrappers.tenant import Tenant
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def register_function(functions: dict[str, Callable[..., Any]], fn: Callable[..., Any], name: str | None) -> str:
+    """Register a durable function and return its name; `InvalidInput` if another one has it."""
+    name = name_of(fn, name)
+    known = functions.get(name)
+    if known is not None and (known.__module__, known.__qualname__) != (fn.__module__, fn.__qualname__):
+        raise InvalidInput(f"The name {name!r} is {known.__module__}.{known.__qualname__}'s; register with name=.")
+    functions[name] = fn
+    return name
 
 
 class Correlation:
@@ -78,6 +97,7 @@ class Tenuto:
         self._backend: Backend = Observe(backend, hooks) if hooks else backend
         self._keeper = Keeper()
         self._retention = retention
+        self._functions: dict[str, Callable[..., Any]] = {}
         self._compose()
 
     def _compose(self) -> None:
@@ -88,6 +108,9 @@ class Tenuto:
         self.store = Store(self._context)
         self.threads = Threads(self._context)
         self._users = State(self._context, "user")
+        self.inbox = Inbox(self._context)
+        self._engine = Engine(self._context, self._keeper, self.threads, self.inbox)
+        self.runs = Runs(self._engine, self._functions)
 
     def user(self, user_id: str) -> ScopeView:
         """Return a view of a user's preferences, exact by key, shared by all agents of the tenant."""
@@ -99,6 +122,46 @@ class Tenuto:
         `user` is whose it is, for `threads.list`. With `ttl` it ends so long after the last line that was written to it.
         """
         return Thread(self.threads, thread_id, user=user, ttl=ttl)
+
+    def run(
+        self,
+        run_id: str,
+        *,
+        user: str | None = None,
+        wait: Duration = 15,
+        block: bool = False,
+        deadline: Duration | None = None,
+        thread: str | None = None,
+    ) -> Run:
+        """Return a run, which begins, or is resumed, with `with agent.run("trip-42") as run: …`.
+
+        `wait` is how long to wait for somebody else who has it in hand. With `block` it waits in place for times,
+        signals and answers, instead of raising `Waiting`. After `deadline` nothing more begins. `thread` is the
+        conversation that is `run.thread`, by default one of the run's own.
+        """
+        return Run(self._engine, run_id, user=user, wait=wait, block=block, deadline=deadline, thread=thread)
+
+    @overload
+    def durable(self, fn: Callable[Concatenate[Run, P], R]) -> Durable[P, R]: ...
+    @overload
+    def durable(self, *, name: str) -> Callable[[Callable[Concatenate[Run, P], R]], Durable[P, R]]: ...
+    def durable(self, fn: Any = None, *, name: str | None = None) -> Any:
+        """Register a function whose calls are runs: `@agent.durable`, or `@agent.durable(name="deploy")`.
+
+        Its first argument is the run. It is known by its name, under which another process goes on with its runs.
+        """
+        if fn is None:
+            return lambda given: self._durable(given, name)
+        return self._durable(fn, name)
+
+    def _durable(self, fn: Callable[..., Any], name: str | None) -> Durable[Any, Any]:
+        if inspect.iscoroutinefunction(fn):
+            raise TypeError(f"{fn.__name__} is a coroutine function, which only an AsyncTenuto can run.")
+        return Durable(self._engine, register_function(self._functions, fn, name), fn)
+
+    def signal(self, run_id: str, event: str, payload: Any = None) -> bool:
+        """Send a signal to a run, durably; see `Runs.signal`."""
+        return self.runs.signal(run_id, event, payload)
 
     def lease(self, name: str, *, ttl: Duration = 10, wait: Duration | None = None) -> Lease:
         """Return a lease on a name: `with agent.lease("conversation:42") as lease: …`.

@@ -11,11 +11,15 @@ import anyio
 import pytest
 
 import tenuto
-from tenuto import AsyncTenuto, LeaseHeld, StaleLease, StateConflict, Tenuto, TooLarge, aio
+from tenuto import AsyncTenuto, LeaseHeld, StaleLease, StateConflict, Tenuto, TooLarge, _aio_runs, aio
 from tenuto._offload import awaitable
 from tenuto.backends.volatile import VolatileBackend
 from tenuto.capabilities.checkpoints import Checkpoints, Saver
+from tenuto.capabilities.durable import Durable
 from tenuto.capabilities.leases import Lease
+from tenuto.capabilities.questions import Inbox
+from tenuto.capabilities.run import Run, RunState, RunThread
+from tenuto.capabilities.runs import Runs
 from tenuto.capabilities.state import ScopeView, State, Transaction
 from tenuto.capabilities.store import Store
 from tenuto.capabilities.threads import Thread, Threads
@@ -33,6 +37,12 @@ PAIRS = [
     (Thread, aio.AsyncThread),
     (Threads, aio.AsyncThreads),
     (Store, aio.AsyncStore),
+    (Run, aio.AsyncRun),
+    (RunState, _aio_runs.AsyncRunState),
+    (RunThread, _aio_runs.AsyncRunThread),
+    (Runs, aio.AsyncRuns),
+    (Inbox, aio.AsyncInbox),
+    (Durable, aio.AsyncDurable),
     (Backend, aio.AsyncKernel),
 ]
 NOT_MIRRORED = {
@@ -40,6 +50,10 @@ NOT_MIRRORED = {
     "watching",  # what both faces drive
     "state",  # of a view: the blocking object behind it
     "interval",  # what the background asks
+    *("holder", "attempt", "kept", "left", "token_key"),  # of a lease: how runs hold it
+    "look",  # of the inbox: how runs read their questions
+    "appending",  # of a thread: how runs append to it
+    *("taking", "leaving", "running", "queueing"),  # of runs: what both faces drive
 }
 
 
@@ -68,14 +82,14 @@ def test_the_two_constructors_take_the_same_arguments() -> None:
     assert inspect.signature(Tenuto) == inspect.signature(AsyncTenuto)
 
 
-def test_async_code_stands_in_the_two_files_for_it_alone() -> None:
+def test_async_code_stands_in_the_files_for_it_alone() -> None:
     root = Path(tenuto.__file__).parent
     found = {
         str(path.relative_to(root))
         for path in root.rglob("*.py")
         if re.search(r"^\s*async def", path.read_text(), re.MULTILINE)
     }
-    assert found == {"aio.py", "_offload.py"}
+    assert found == {"aio.py", "_aio_runs.py", "_offload.py", "cli/__init__.py"}
 
 
 @pytest.fixture(params=["volatile", "sqlite"])

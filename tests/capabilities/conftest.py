@@ -96,3 +96,14 @@ def _check_references(agent: Tenuto) -> None:
             assert whole
             found[keys.unpack(record.key)[-1]] = references
     assert found == counted
+
+
+@pytest.fixture
+def check_nothing_left() -> Callable[[Tenuto], None]:
+    """Prove that nothing refers to a blob any more."""
+    return _check_nothing_left
+
+
+def _check_nothing_left(agent: Tenuto) -> None:
+    for record in agent.kernel.scan(keys.pack("blobs", "head"), limit=1_000):
+        assert codec.decode(record.value)[2] == 0

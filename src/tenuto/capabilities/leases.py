@@ -15,7 +15,9 @@ from __future__ import annotations
 import math
 import os
 import secrets
+import threading
 import time
+from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 from tenuto import _machine
@@ -24,11 +26,11 @@ from tenuto.capabilities.keeper import Keeper
 from tenuto.errors import Conflict, InvalidInput, LeaseHeld, StaleLease, StorageUnavailable
 from tenuto.kernel import codec, keys
 from tenuto.kernel.clock import Clock
-from tenuto.kernel.contract import Check, Delete, Put, Record
+from tenuto.kernel.contract import AnyCheck, Check, Commit, Delete, Put, Record, Write
 from tenuto.kernel.durations import Duration, seconds
 from tenuto.kernel.transact import Steps, backoff, paced, settle
 
-Kind = Literal["lease", "leader"]
+Kind = Literal["lease", "leader", "run"]
 
 
 class Lease:
@@ -54,6 +56,9 @@ class Lease:
         self._lost = False
         self._renewed = 0.0
         self._pid = 0
+        self._seen: Sequence[Record | None] = (None, None)
+        self._ended = False
+        self._renewing = threading.Lock()
 
     @property
     def clock(self) -> Clock:
@@ -81,6 +86,11 @@ class Lease:
         return self._lost
 
     @property
+    def token_key(self) -> bytes:
+        """Return the key whose version is the token: writing it takes the lease from whoever has it."""
+        return self._token_key
+
+    @property
     def check(self) -> Check:
         """Return the check that a fenced commit makes."""
         if not self._token:
@@ -101,7 +111,7 @@ class Lease:
         for delay in backoff(None, first=0.01, most=0.5):
             holder = yield from self._try()
             if holder is None:
-                self._keeper.keep(self)
+                self.kept()
                 return self
             if left <= 0:
                 raise LeaseHeld(
@@ -115,24 +125,55 @@ class Lease:
 
     def _try(self) -> Steps[str | None]:
         """Take the lease if it is free; else return who has it."""
-        token, beat = self._context.kernel.read([self._token_key, self._beat_key])
-        if beat is not None and not _is_dead(beat):
-            owner = codec.decode(beat.value)
-            return f"{owner['writer']} (process {owner['pid']})"
-        checks = [
+        holder = self.holder()
+        if holder is None and (yield from self.attempt()) is None:
+            holder = "somebody who was faster"
+        return holder
+
+    def holder(self) -> str | None:
+        """Return who has the lease now, or None if it is free; a holder that died on this machine has it no more."""
+        self._seen = self._context.kernel.read([self._token_key, self._beat_key])
+        beat = self._seen[1]
+        if beat is None or _is_dead(beat):
+            return None
+        owner = codec.decode(beat.value)
+        return f"{owner['writer']} (process {owner['pid']})"
+
+    def attempt(self, checks: Sequence[AnyCheck] = (), writes: Sequence[Write] = ()) -> Steps[Commit | None]:
+        """Take the lease as `holder` has just seen it, and write something in the same commit; None on a conflict."""
+        token, beat = self._seen
+        mine = [
             Check(self._token_key, token.version if token else 0),
             Check(self._beat_key, beat.version if beat else 0),
         ]
         owner = codec.encode(self._owner())
         began = time.monotonic()
+        taken = [Put(self._token_key, owner), Put(self._beat_key, owner, self._ttl)]
         try:
-            done = yield from settle(
-                self._context.kernel, checks, [Put(self._token_key, owner), Put(self._beat_key, owner, self._ttl)]
-            )
+            done = yield from settle(self._context.kernel, [*mine, *checks], [*taken, *writes])
         except Conflict:
-            return "somebody who was faster"
+            return None
         self._token, self._lost, self._renewed, self._pid = done.versions[0], False, began, os.getpid()
-        return None
+        return done
+
+    def kept(self) -> None:
+        """Begin renewing it in the background."""
+        self._ended = False
+        self._keeper.keep(self)
+
+    def left(self, checks: Sequence[AnyCheck], writes: Sequence[Write]) -> Steps[Commit]:
+        """Give the lease up and write something in the same commit; `Conflict` if it has passed on."""
+        self._no_more()
+        fence = [Check(self._token_key, self._token), *checks]
+        done = yield from settle(self._context.kernel, fence, [Delete(self._beat_key), *writes])
+        self._token = 0
+        return done
+
+    def _no_more(self) -> None:
+        """End renewing: a renewal that has begun comes to its end first, else it would land after the release."""
+        self._keeper.drop(self)
+        with self._renewing:
+            self._ended = True
 
     def _owner(self) -> dict[str, Any]:
         pid = os.getpid()
@@ -146,6 +187,10 @@ class Lease:
 
     def renew(self) -> bool:
         """Extend the hold by its ttl, now; tell whether it is still held. The background does it by itself."""
+        with self._renewing:
+            return not self._ended and self._renew()
+
+    def _renew(self) -> bool:
         if not self._token or self._lost:
             return False
         began = time.monotonic()
@@ -165,10 +210,13 @@ class Lease:
     @paced
     def release(self) -> Steps[None]:
         """Give the lease up, so that the next one has it at once. Doing it again does nothing."""
-        self._keeper.drop(self)
-        token, self._token = self._token, 0
+        token = self._token
         if not token or self._lost or self._pid != os.getpid():
+            self._keeper.drop(self)
+            self._token = 0
             return
+        self._no_more()
+        self._token = 0
         try:
             yield from settle(self._context.kernel, [Check(self._token_key, token)], [Delete(self._beat_key)])
         except Conflict:
@@ -197,3 +245,8 @@ class Lease:
 def _is_dead(beat: Record) -> bool:
     owner = codec.decode(beat.value)
     return bool(owner["host"] == _machine.host() and _machine.is_gone(owner["pid"], owner["started"]))
+
+
+def is_free(beat: Record | None) -> bool:
+    """Tell whether nobody holds the lease whose beat this is: it ran out, was given up, or its holder died here."""
+    return beat is None or _is_dead(beat)

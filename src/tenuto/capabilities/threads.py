@@ -46,7 +46,7 @@ from tenuto.capabilities.threadlog import (
     Summary,
     View,
 )
-from tenuto.capabilities.threadwriter import EVERY, OF_USER, Ends, Writer, info_of
+from tenuto.capabilities.threadwriter import EVERY, OF_USER, Along, Ends, Writer, info_of
 from tenuto.capabilities.timeline import Decision, Event, ToolCall
 from tenuto.errors import Conflict, InvalidInput, NotStorable, StateConflict
 from tenuto.kernel import keys
@@ -135,6 +135,18 @@ class Thread:
         again and when; the same key with other messages is a `Conflict`. With `expect` the thread must have so
         many messages, else `StateConflict`. With `fence` the lease must still be held, else `StaleLease`.
         """
+        return (yield from self.appending(messages, key=key, expect=expect, fence=fence))
+
+    def appending(
+        self,
+        messages: tuple[Any, ...],
+        *,
+        key: str | None = None,
+        expect: int | None = None,
+        fence: Fence | None = None,
+        along: Along | None = None,
+    ) -> Steps[int]:
+        """Append as `append` does; `along` is written in the same commit."""
         if not messages:
             raise InvalidInput("There is nothing to append; give at least one message.")
         if key is not None:
@@ -150,7 +162,9 @@ class Thread:
                     [self._log.own],
                 )
 
-        add = functools.partial(self._writer.add, MESSAGES, count=len(stored), key=key, fence=fence, guard=guard)
+        add = functools.partial(
+            self._writer.add, MESSAGES, count=len(stored), key=key, fence=fence, guard=guard, along=along
+        )
         try:
             line = yield from add(stored)
         except NotStorable:  # before anything was written: there are objects inside of the dicts

@@ -15,7 +15,7 @@ nobody reads.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -56,6 +56,10 @@ OF_USER: Final = keys.pack("threads", "index", "user")
 
 Guard = Callable[[Line | None], None]
 """Raises `Conflict` if a line is not to be added behind the one given, or where the thread is not there: None."""
+
+
+Along = Callable[[int, int], Sequence[Write]]
+"""Returns what else a commit writes, given how many messages there are before and after it."""
 
 
 class Info(NamedTuple):
@@ -134,10 +138,11 @@ class Writer:
         key: str | None = None,
         fence: Fence | None = None,
         guard: Guard | None = None,
+        along: Along | None = None,
     ) -> Steps[Line]:
         """Add a line, atomically, behind whatever the last one is; return it, or the one that has this `key`.
 
-        `count` is how many messages it holds.
+        `count` is how many messages it holds; `along` is written in the same commit.
         """
         known, delays = self._ends.get(self._log.thread), _delays()
         while True:
@@ -156,6 +161,8 @@ class Writer:
                 return earlier
             yield from self._lighten(draft, kind, data)
             remembered = self._remember(draft, key)
+            if along is not None:
+                draft.writes += along(draft.place.messages - count, draft.place.messages)
             try:
                 done = yield from commit(self._context, draft.checks, draft.writes, fence, self._what)
             except StateConflict as error:

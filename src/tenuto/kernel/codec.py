@@ -197,7 +197,7 @@ def register(
 ) -> type[T]:
     """Let instances of `cls` be stored and come back as `cls`; returns `cls`, so it decorates too.
 
-    Dataclasses, enums, msgspec structs and pydantic models need nothing more. Others give `encode`,
+    Dataclasses, enums, exceptions, msgspec structs and pydantic models need nothing more. Others give `encode`,
     which returns plain data, and `decode`, which takes it. `name` is what is stored, never an import
     path: keep it when the class is renamed or moved.
     """
@@ -219,12 +219,19 @@ def register(
     return cls
 
 
+def is_registered(cls: type) -> bool:
+    """Tell whether instances of a class come back as what they are."""
+    return cls in _by_type
+
+
 def _conversions(cls: type[Any]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     if dataclasses.is_dataclass(cls):
         names = [field.name for field in dataclasses.fields(cls) if field.init]
         return lambda value: {n: getattr(value, n) for n in names}, lambda data: cls(**data)
     if issubclass(cls, Enum):
         return lambda value: value.value, cls
+    if issubclass(cls, BaseException):
+        return lambda value: list(value.args), lambda data: cls(*data)
     if hasattr(cls, "__struct_fields__"):
         fields = cls.__struct_fields__
         return lambda value: {n: getattr(value, n) for n in fields}, lambda data: cls(**data)

@@ -61,7 +61,7 @@ class BackendContract(SeveralClients):
 
     def connect(self, place: Path, clock: HeldClock) -> Backend:
         """Return another client of the store at `place`, which is empty at first."""
-        raise AssertionError("say how to connect")  # the one thing that a backend's author writes
+        raise AssertionError(f"say how to connect to the store at {place} by {clock}: a backend's author writes this")
 
     @pytest.fixture
     def clock(self) -> HeldClock:

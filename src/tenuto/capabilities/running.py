@@ -1,0 +1,492 @@
+"""A run in hand: held under its lease, its log read, and written to line by line.
+
+Taking a run is one commit that takes the lease, adds `STARTED` or `RESUMED` and says in the head that it runs; it
+checks that head and log are as they were read, so what was read is all there is. Leaving it is one commit that
+adds how it ended, or that it pauses, says so in the head and gives the lease up. A crash in between leaves a run
+that is `running` and held by nobody, which is what interrupted means: whoever takes it next goes on from its log.
+
+A run that is completed is not taken: its code may be run again, and finds everything on record.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import secrets
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, NamedTuple
+
+from tenuto.capabilities import lives, outcomes
+from tenuto.capabilities.context import Context, commit
+from tenuto.capabilities.keeper import Keeper
+from tenuto.capabilities.leases import Lease
+from tenuto.capabilities.questions import Inbox
+from tenuto.capabilities.replay import Past
+from tenuto.capabilities.runlog import (
+    COMPLETED,
+    FAILED,
+    LOWERED,
+    OVER,
+    PLAIN,
+    QUEUED,
+    RESUMED,
+    STARTED,
+    Head,
+    Identity,
+    Op,
+    RunLog,
+    Told,
+    usage_sum,
+    user_key,
+)
+from tenuto.capabilities.threads import Threads
+from tenuto.errors import (
+    AmbiguousStep,
+    Cancelled,
+    Closed,
+    Conflict,
+    InDoubt,
+    InvalidInput,
+    NotStorable,
+    Paused,
+    RunBusy,
+    StaleLease,
+    StepMismatch,
+    StorageUnavailable,
+    TimedOut,
+)
+from tenuto.kernel import codec
+from tenuto.kernel.bell import Pause
+from tenuto.kernel.contract import AnyCheck, Check, CheckEnd, Commit, Put, Write
+from tenuto.kernel.transact import Steps, backoff, settle
+from tenuto.kernel.work import Work
+
+log: Final = logging.getLogger("tenuto.runs")
+TTL: Final = 10.0
+PATIENCE: Final = 60.0
+"""For so many seconds a result is tried to be stored while the store is away."""
+
+current: contextvars.ContextVar[Running | None] = contextvars.ContextVar("tenuto_run", default=None)
+current_step: contextvars.ContextVar[StepContext | None] = contextvars.ContextVar("tenuto_step", default=None)
+
+
+class Engine(NamedTuple):
+    """What runs stand on."""
+
+    context: Context
+    keeper: Keeper
+    threads: Threads
+    inbox: Inbox
+
+
+class StepContext(NamedTuple):
+    """What is known inside a step's function."""
+
+    run: Running
+    n: int
+    attempt: int
+    key: str
+    """The idempotency key: the same at every attempt."""
+    usage: list[Any]
+
+
+class Stopped(Paused):
+    """A worker lets go of a run, between two steps; another one goes on."""
+
+
+class Given(NamedTuple):
+    """What a durable function was called with."""
+
+    fn: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+
+
+class Running:
+    """One run in this process's hands."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        run_id: str,
+        *,
+        user: str | None = None,
+        wait: float = 0.0,
+        block: bool = False,
+        deadline: float | None = None,
+        given: Given | None = None,
+    ) -> None:
+        self.engine = engine
+        self.context = engine.context
+        self.log = RunLog(engine.context, run_id)
+        self.id = self.log.id
+        self.user = user
+        self.block = block
+        self.lease = Lease(engine.context, engine.keeper, run_id, kind="run", ttl=TTL, wait=None)
+        self.given = given
+        self.told = Told()
+        self.past = Past(run_id, self.told)
+        self.resumed = False
+        self.over = False
+        """True where the run was completed before: nothing is written any more."""
+        self.stopping: threading.Event | None = None
+        self.handle: Any = None
+        """What the body has of it: a `Run` or an `AsyncRun`."""
+        self.instead: int | None = None
+        """The number of the step that is given a fork's arguments."""
+        self.waits: list[tuple[str, str, float | None]] = []
+        self._wait = wait
+        self._deadline = deadline
+        self._head: Head | None = None
+        self._open = False
+        self._lost: BaseException | None = None
+        self.next = 1
+        """The number of whatever begins next."""
+        self._equals: dict[tuple[str, str, Any], int] = {}
+        self._flying: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._home: tuple[int, int] = (0, 0)
+
+    # -- taking it ---------------------------------------------------------------------------------------------
+
+    def take(self) -> Steps[None]:
+        """Take the run and read what it has done; `RunBusy` if somebody else has it for longer than we wait."""
+        if self._open:
+            raise InvalidInput(f"The run {self.id!r} is open already in this handle.")
+        above = current.get()
+        if above is not None and above.id == self.id:
+            raise RunBusy(f"The run {self.id!r} is asked for inside of itself. Give what it begins an id of its own.")
+        left = self._wait  # counted by what was slept: a clock set back would never end it
+        for delay in backoff(None, first=0.01, most=0.25):
+            head, version = self.log.head()
+            if head is not None and head.status == "deleting":
+                yield from lives.clear(self.log, head, version)
+                continue
+            holder = None if head is not None and head.status == "completed" else self.lease.holder()
+            if holder is None:
+                if (yield from self._taken(head, version)):
+                    return
+                holder = "somebody who was faster"
+            if left <= 0:
+                raise RunBusy(
+                    f"The run {self.id!r} is in the hands of {holder}. Wait for it with wait=, or read it with runs.get()."
+                )
+            pause = min(delay, left)
+            left -= pause
+            yield pause
+
+    def _taken(self, head: Head | None, version: int) -> Steps[bool]:
+        told = self.log.told(head.first) if head is not None else Told()
+        if head is not None:
+            self._fits(head, told)
+        if head is not None and head.status == "completed":
+            self.over = True
+        else:
+            last = told.last if head is not None else self.log.last()
+            head, writes = self._beginning(head, told, last)
+            checks: list[AnyCheck] = [Check(self.log.head_key, version), CheckEnd(self.log.own, last)]
+            if (yield from self.lease.attempt(checks, writes)) is None:
+                return False
+            self.lease.kept()
+        self._head, self.told, self.past = head, told, Past(self.id, told)
+        self.user = head.user
+        self.next = told.next
+        self._open, self._home = True, _here()
+        return True
+
+    def _fits(self, head: Head, told: Told) -> None:
+        """Raise unless what is asked for is what was begun."""
+        if head.status == "cancelled":
+            raise Cancelled(
+                f"The run {self.id!r} was cancelled. To let it go on after all, call runs.retry({self.id!r}).", self.id
+            )
+        if self.user is not None and head.user != self.user:
+            raise Conflict(
+                f"The run {self.id!r} belongs to the user {head.user!r}, not to {self.user!r}. Use another id."
+            )
+        mine, theirs = self.given, told.started["fn"]
+        if mine is not None and theirs is not None and mine.fn != theirs:
+            raise StepMismatch(
+                f"The run {self.id!r} was begun by {theirs!r}, not by {mine.fn!r}. Use another id for another function."
+            )
+        if mine is not None and (mine.args or mine.kwargs) and theirs is not None:
+            was = [*told.started["args"]]
+            if codec.pack([mine.args, mine.kwargs]) != codec.pack(was):
+                raise StepMismatch(
+                    f"The run {self.id!r} was begun with other arguments: {was!r:.300}, not "
+                    f"{[mine.args, mine.kwargs]!r:.300}. Use another id for another call."
+                )
+
+    def _beginning(self, head: Head | None, told: Told, last: int) -> tuple[Head, list[Write]]:
+        now = self.context.kernel.now()
+        deadline = None if self._deadline is None else now + self._deadline
+        if head is None:
+            head, told.started, line = begun(self, self.log, self.given, now, last)
+            told.at = now
+            writes: list[Write] = [line]
+            if head.user is not None:
+                writes.append(Put(user_key(head.user, self.id), codec.encode(None)))
+            if head.parent is not None:
+                writes.append(Put(RunLog(self.context, head.parent).child_key(self.id), codec.encode(None)))
+        else:
+            self.resumed = head.status != "queued" or bool(told.ops)
+            idle = head.status == "running" and head.upto == last
+            head = head._replace(takeovers=head.takeovers + 1 if idle else 0)
+            writes = [self.log.line(RESUMED, 0, None)] if self.resumed else []
+        head = head._replace(status="running", changed=now, wake=None, waits=(), upto=last + len(writes[:1]))
+        if deadline is not None:
+            head = head._replace(deadline=deadline)
+        return head, [*writes, *self.log.placed(head)]
+
+    # -- what is on record -------------------------------------------------------------------------------------
+
+    def recall(self, identity: Identity) -> Work[Op | None]:
+        """Return what is on record for something, or None if it is new and may be done now."""
+        with self._lock:
+            op = self.past.take(identity)
+            hindrance = self.past.hindrance(identity) if op is None else None
+        for _ in range(20):
+            if hindrance is None:
+                break
+            yield Pause(0.002)  # others may be about to ask for it
+            with self._lock:
+                op = self.past.take(identity)
+                hindrance = self.past.hindrance(identity) if op is None else None
+        if hindrance is not None:
+            raise self.past.refuse(identity, hindrance)
+        if op is None and self.over:
+            raise StepMismatch(
+                f"The run {self.id!r} is completed, and {identity.name!r} is not on its record. Nothing was run. "
+                "Use another id for more work, or runs.fork.",
+                identity.name,
+            )
+        return op
+
+    def value_of(self, op: Op) -> Any:
+        """Return what came of something, as it is stored."""
+        return self.log.value(op) if op.apart else op.value
+
+    def number(self) -> int:
+        """Return the number of something that begins now."""
+        with self._lock:
+            self.next += 1
+            return self.next - 1
+
+    def equal(self, identity: Identity) -> int:
+        """Return which one of its equals this is, from 1 on."""
+        which = (identity.kind, identity.name, identity.key if identity.key is not None else identity.described.digest)
+        with self._lock:
+            self._equals[which] = self._equals.get(which, 0) + 1
+            return self._equals[which]
+
+    def beside(self) -> bool:
+        """Tell whether this is asked beside other steps, or from another task or thread than the run's own."""
+        return bool(self._flying) or _here() != self._home
+
+    @contextmanager
+    def flying(self, identity: Identity) -> Iterator[None]:
+        """Know that a step is in flight; `AmbiguousStep` if it could not be told from another one."""
+        name = identity.name if identity.key is None else f"{identity.name}\0{identity.key}"
+        with self._lock:
+            if name in self._flying:
+                raise AmbiguousStep(
+                    f"Two steps {identity.name!r} of the run {self.id!r} are in flight at once and could not be told "
+                    "apart on a replay; this one was not run. Give each a key= of its own, or use run.map."
+                )
+            self._flying[name] = 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._flying[name]
+
+    def must_go_on(self, what: str) -> None:
+        """Raise unless this run may do something more now."""
+        if not self._open:
+            raise Closed(f"The run {self.id!r} is not open here; {what} was not done. Use it inside of `with`.")
+        if self._lost is not None:
+            raise self._lost
+        inside = current_step.get()
+        if inside is not None and inside.run is self:
+            raise InvalidInput(f"{what} was asked for inside of a step, whose function would not run on a replay.")
+
+    def may_begin(self, what: str) -> None:
+        """Raise if nothing new may begin: the run is to stop, or its time is over."""
+        if self.stopping is not None and self.stopping.is_set():
+            raise Stopped(f"The run {self.id!r} stops before {what}, and goes on elsewhere.", self.id)
+        deadline = self._head.deadline if self._head is not None else None
+        if deadline is not None and self.context.kernel.now() > deadline:
+            raise TimedOut(
+                f"The run {self.id!r} has passed its deadline; {what} was not done. Give it a later one with deadline=."
+            )
+
+    # -- writing -----------------------------------------------------------------------------------------------
+
+    def write(
+        self, checks: Sequence[AnyCheck], writes: Sequence[Write], *, saving: bool = False
+    ) -> Steps[Commit | None]:
+        """Commit under the run's lease. With `saving`, what would be lost otherwise is tried for a while."""
+        waited = 0.0
+        for delay in backoff(None, first=0.05, most=2.0):
+            try:
+                return (yield from commit(self.context, checks, writes, self.lease, f"The run {self.id!r}"))
+            except StaleLease as error:
+                yield from self._fenced_out(error, checks, writes if saving else ())
+            except StorageUnavailable:
+                waited += delay
+                if not saving or waited > PATIENCE:
+                    raise
+            yield delay
+        raise AssertionError("the back-off never ends")
+
+    def _fenced_out(self, error: StaleLease, checks: Sequence[AnyCheck], writes: Sequence[Write]) -> Steps[None]:
+        """Raise `Cancelled` if that is why we may not write any more; what had been done is recorded still."""
+        head, _ = self.log.head()
+        if head is not None and head.status == "cancelled":
+            token = Check(self.lease.token_key, self.lease.token + 1)
+            if writes:
+                with suppress(Conflict):  # somebody has let it go on meanwhile
+                    yield from settle(self.context.kernel, [token, *checks], writes)
+            self._lost = Cancelled(f"The run {self.id!r} was cancelled.", self.id)
+        else:
+            self._lost = StaleLease(
+                f"The run {self.id!r} has passed to another holder; nothing was written. Stop this work here.",
+                error.keys,
+            )
+        raise self._lost from error
+
+    # -- leaving it --------------------------------------------------------------------------------------------
+
+    def leave(self, error: BaseException | None, result: Any = None) -> Work[None]:
+        """Leave the run: completed, failed, paused, or as whoever was interrupted."""
+        orderly = error is None or isinstance(error, Exception | Paused)
+        while orderly and self._flying:
+            yield Pause(0.005)  # steps beside come to their end, and are recorded
+        was_open, self._open = self._open, False
+        if not was_open or self.over:
+            self._over_again(error)
+            return
+        if self._lost is not None or isinstance(error, StaleLease | Cancelled):
+            yield self.lease.release.steps(self.lease)  # type: ignore[attr-defined]
+            if error is None and self._lost is not None:
+                raise self._lost
+            return
+        if error is None:
+            problem = yield from self._complete(result)
+            if problem is None:
+                return
+            yield from self._fail(problem)
+            raise problem
+        if isinstance(error, StorageUnavailable) or not isinstance(error, Exception | Paused):
+            yield _quietly(self.lease.release.steps(self.lease))  # type: ignore[attr-defined]
+        elif isinstance(error, Exception):
+            yield from self._fail(error)
+        else:
+            yield from self._pause(error)
+
+    def _over_again(self, error: BaseException | None) -> None:
+        if error is None and self.over:
+            forgotten = self.past.forgotten()
+            if forgotten is not None:
+                raise forgotten
+
+    def _complete(self, result: Any) -> Work[Exception | None]:
+        forgotten = self.past.forgotten()
+        if forgotten is not None:
+            return forgotten
+        try:
+            value, lowered = outcomes.kept(result)
+        except NotStorable as error:
+            return error
+        checks, lines = yield self.log.weighed(COMPLETED, 0, [LOWERED if lowered else PLAIN, value, False], 1)
+        yield self._left(checks, lines, "completed")
+        return None
+
+    def _fail(self, error: Exception) -> Work[None]:
+        yield self._left([], [self.log.line(FAILED, 0, outcomes.told(error))], "failed")
+
+    def _pause(self, error: Paused) -> Work[None]:
+        if isinstance(error, Stopped):
+            yield self._left([], [self.log.line(QUEUED, 0, None)], "queued")
+            return
+        times = [until for _, _, until in self.waits if until is not None]
+        if self._head is not None and self._head.deadline is not None:
+            times.append(self._head.deadline)
+        waits = tuple((kind, ref) for kind, ref, _ in self.waits if ref)
+        status = "in_doubt" if isinstance(error, InDoubt) else "waiting"
+        yield self._left([], [], status, wake=min(times, default=None), waits=waits)
+
+    def _left(self, checks: Sequence[AnyCheck], lines: Sequence[Write], status: str, **more: Any) -> Steps[None]:
+        assert self._head is not None
+        head = self._head._replace(status=status, changed=self.context.kernel.now(), **more)
+        waited = 0.0
+        for delay in backoff(None, first=0.05, most=2.0):
+            try:
+                yield from self.lease.left(checks, [*lines, *self.log.placed(head)])
+            except StorageUnavailable:
+                waited += delay
+                if status not in OVER or waited > PATIENCE:
+                    raise
+            except Conflict as error:
+                yield from self._fenced_out(StaleLease(str(error), error.keys), [], [])
+            else:
+                return
+            yield delay
+
+    # -- the resume line ---------------------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        """Say where the run stands, as it was taken."""
+        if not self.resumed and not self.over:
+            return f"starting {self.id}"
+        done = [op for op in self.told.ops.values() if op.state == "done" and op.identity.kind in ("step", "map")]
+        begun = [op for op in self.told.ops.values() if op.state != "done" and op.identity.kind in ("step", "map")]
+        where = f" at {begun[0].identity.name}" if begun else f" after {done[-1].identity.name}" if done else ""
+        saved = f"{sum(op.seconds for op in done):.1f} s"
+        cost = usage_sum(done)
+        if cost:
+            saved += f" and ${cost:.2f}"
+        count = f"{len(done)} step{'' if len(done) == 1 else 's'} reused, {saved} saved"
+        return f"{'replaying' if self.over else 'resuming'} {self.id}{'' if self.over else where} ({count})"
+
+
+def begun(
+    running: Running, own: RunLog, given: Given | None, now: float, last: int
+) -> tuple[Head, dict[str, Any], Write]:
+    """Return the head of a run that begins, what its first line says, and that line."""
+    above = current.get()
+    started: dict[str, Any] = {
+        "uid": secrets.token_bytes(16),
+        "salt": secrets.token_bytes(32),
+        "fn": None if given is None else given.fn,
+        "args": None if given is None else [given.args, given.kwargs],
+        "user": running.user if running.user is not None else above.user if above is not None else None,
+        "parent": None if above is None else above.id,
+        "forked": None,
+        "instead": {},
+    }
+    head = Head("running", started["fn"], started["user"], started["parent"], now, now, last + 1)
+    return head, started, own.line(STARTED, 0, started)
+
+
+def _quietly(steps: Steps[None]) -> Steps[None]:
+    """Do something whose failure changes nothing: a lease that is not given up runs out."""
+    try:
+        yield from steps
+    except StorageUnavailable:
+        log.info("A run's lease could not be given up, and runs out by itself.")
+
+
+def _here() -> tuple[int, int]:
+    """Return in which thread and task this is."""
+    asyncio = sys.modules.get("asyncio")
+    task = None
+    if asyncio is not None:
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:
+            task = None
+    return threading.get_ident(), id(task) if task is not None else 0
