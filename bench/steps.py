@@ -69,7 +69,10 @@ def run(*, quick: bool) -> Table:
                 "opens the store and goes on until that step is called. Of Absurd, which notices a death after two minutes, "
                 "a retry is measured. DBOS's replay alone is from the first line of the workflow."
             ),
-            "Bytes: the file as it is at the end, or by how much the tables grew. DBOS and Absurd keep nothing of the arguments.",
+            (
+                "Model steps: each is given the whole conversation and adds 1 KB to it; the time is that of the last ten. Stored is "
+                "the file at the end, or by how much the tables grew. DBOS and Absurd keep nothing of a step's arguments."
+            ),
             "Peers: " + ", ".join(f"{package} {_version(package)}" for package in NEEDED),
         ],
     )
@@ -100,9 +103,13 @@ def _on_sqlite(path: Path, durability: str, *, quick: bool) -> list[Row]:
 def _on_postgres(path: Path, server: Any, cores: str, *, quick: bool) -> list[Row]:
     with contextlib.ExitStack() as stack:
         _create_absurd(path, server)
-        systems = {RAW: "raw", STEP: "tenuto", DBOS: "dbos", ABSURD: "absurd"}
-        contenders = {name: _started(stack, system, path / system, server.url) for name, system in systems.items()}
-        contenders[PURE] = _started(stack, "tenuto", path / "pure", f"{server.url}&schema=pure", effect="pure")
+        contenders = {
+            RAW: _started(stack, "raw", path / "raw", server.url),
+            STEP: _started(stack, "tenuto", path / "tenuto", server.url),
+            PURE: _started(stack, "tenuto", path / "pure", f"{server.url}&schema=pure", effect="pure"),
+            DBOS: _started(stack, "dbos", path / "dbos", server.url),
+            ABSURD: _started(stack, "absurd", path / "absurd", server.url),
+        }
         found, whole = _take_turns(contenders, rounds=5 if quick else 20)
     where = f"Postgres, {cores}"
     rows = _told(where, found, whole)
