@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import logging
 import threading
 from collections.abc import Callable
@@ -31,44 +32,12 @@ from tenuto import (
 from tenuto.kernel import codec, keys
 from tenuto.kernel.contract import Backend
 
-
-class Killed(BaseException):
-    """The process ends here."""
-
-
-class World:
-    """What happened outside, counted."""
-
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
-        self.dies: dict[str, int] = {}
-
-    def do(self, name: str, *rest: Any) -> str:
-        self.calls.append((name, *rest))
-        if self.dies.get(name, 0):
-            self.dies[name] -= 1
-            raise Killed
-        return f"{name} done"
-
-    def count(self, name: str) -> int:
-        return sum(call[0] == name for call in self.calls)
+from .runs_world import Killed, World, killed, resumed
 
 
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-def killed(agent: Tenuto, body: Callable[[Any], Any], run_id: str = "r") -> None:
-    with pytest.raises(Killed):
-        with agent.run(run_id) as run:
-            body(run)
-
-
-def resumed(agent: Tenuto, body: Callable[[Any], Any], run_id: str = "r", **options: Any) -> Any:
-    with agent.run(run_id, **options) as run:
-        run.result = body(run)
-        return run.result
 
 
 def test_a_finished_step_is_not_run_again(client: Callable[..., Tenuto], world: World) -> None:
@@ -284,7 +253,7 @@ def test_a_schema_makes_an_object_of_plain_data_and_a_wrong_one_loses_nothing(ag
 def test_a_result_without_a_stored_form_is_kept_as_text(agent: Tenuto, world: World) -> None:
     def body(run: Any, effect: str) -> Any:
         world.do("paid")
-        return run.step("open", lambda: threading.Lock(), effect=effect)
+        return run.step("open", threading.Lock, effect=effect)
 
     for effect in ("once", "idempotent"):
         for _ in range(2):
@@ -418,7 +387,7 @@ def test_attempts_wait_longer_each_time_and_their_count_survives(agent: Tenuto, 
         return run.step("flaky", flaky, retry=Retry(attempts=5, first=1.0, factor=2.0, on=(TimeoutError,)))
 
     killed(agent, body)
-    assert [round(b - a, 3) for a, b in zip(tries, tries[1:], strict=False)] == [1.0, 2.0]
+    assert [round(b - a, 3) for a, b in itertools.pairwise(tries)] == [1.0, 2.0]
     assert resumed(agent, body) == "fine"  # its fourth attempt fails, its fifth is the last
     assert agent.runs.get("r").steps[0].attempts == 5
     assert round(tries[4] - tries[3], 3) == 8.0
@@ -603,7 +572,7 @@ def test_two_steps_of_one_name_in_flight_are_refused_at_once(agent: Tenuto) -> N
         first = threading.Thread(target=run.step, args=("slow", slow))
         first.start()
         begun.wait(10)
-        with pytest.raises(AmbiguousStep, match="run.map"):
+        with pytest.raises(AmbiguousStep, match=r"run\.map"):
             run.step("slow", slow)
         with pytest.raises(AmbiguousStep):
             run.step("slow", slow, key=None)

@@ -1,7 +1,7 @@
 """What a run has done before, found again as its code asks for it.
 
 The code of a run begins anew each time, and asks for its steps in order. One with a key is found by name and key,
-wherever it stands. Any other must be the next on record, by name and arguments: code that changed is told which
+wherever it stands; of several with the same, the first is found first. Any other must be the next on record, by name and arguments: code that changed is told which
 step differs, and never gets a neighbour's result. Steps that were begun beside others have no order; they are
 found by name and arguments among those.
 
@@ -32,13 +32,13 @@ class Past:
         self.next = told.next
         self._alone: deque[Op] = deque()
         self._beside: dict[Same, deque[Op]] = {}
-        self._keyed: dict[tuple[str, str, str], Op] = {}
+        self._keyed: dict[tuple[str, str, str], deque[Op]] = {}
         self._names: dict[tuple[str, str], set[str]] = {}
         for n in sorted(told.ops):
             op = told.ops[n]
             identity = op.identity
             if identity.key is not None:
-                self._keyed[identity.kind, identity.name, identity.key] = op
+                self._keyed.setdefault((identity.kind, identity.name, identity.key), deque()).append(op)
                 self._names.setdefault((identity.kind, identity.key), set()).add(identity.name)
             elif identity.together:
                 self._beside.setdefault(_same(identity), deque()).append(op)
@@ -64,11 +64,14 @@ class Past:
         return None
 
     def _take_keyed(self, identity: Identity, key: str) -> Op | None:
-        op = self._keyed.pop((identity.kind, identity.name, key), None)
-        if op is None:
+        which = identity.kind, identity.name, key
+        found = self._keyed.get(which)
+        if not found:
             return None
-        names = self._names[identity.kind, key]
-        names.discard(identity.name)
+        op = found.popleft()
+        if not found:
+            del self._keyed[which]
+            self._names[identity.kind, key].discard(identity.name)
         if op.identity.described.digest != identity.described.digest:
             raise self._mismatch(identity, op)
         return op
@@ -80,7 +83,7 @@ class Past:
         """
         if identity.key is not None:
             for name in self._names.get((identity.kind, identity.key), ()):
-                return self._keyed[identity.kind, name, identity.key]
+                return self._keyed[identity.kind, name, identity.key][0]
             return None
         for (kind, name, digest), ops in self._beside.items():
             renamed = kind == identity.kind and digest == identity.described.digest != LENIENT and name != identity.name

@@ -157,7 +157,7 @@ class Running:
         if self._open:
             raise InvalidInput(f"The run {self.id!r} is open already in this handle.")
         above = current.get()
-        if above is not None and above.id == self.id:
+        if above is not None and above.id == self.id and above.engine is self.engine:
             raise RunBusy(f"The run {self.id!r} is asked for inside of itself. Give what it begins an id of its own.")
         left = self._wait  # counted by what was slept: a clock set back would never end it
         for delay in backoff(None, first=0.01, most=0.25):
