@@ -19,6 +19,7 @@ def test_the_public_surface_is_this_list() -> None:
     assert all(hasattr(tenuto, name) for name in tenuto.__all__)
     assert set(errors.__all__) < set(tenuto.__all__)
     assert set(tenuto.__all__) - set(errors.__all__) == {
+        "AsyncRun",
         "AsyncTenuto",
         "Checkpoint",
         "Happened",

@@ -43,10 +43,12 @@ from tenuto.errors import (
 from tenuto.kernel.codec import register
 
 if TYPE_CHECKING:
+    from tenuto._aio_runs import AsyncRun
     from tenuto.aio import AsyncTenuto
 
 __all__ = [
     "AmbiguousStep",
+    "AsyncRun",
     "AsyncTenuto",
     "Cancelled",
     "Checkpoint",
@@ -101,4 +103,8 @@ def __getattr__(name: str) -> Any:
         from tenuto.aio import AsyncTenuto  # noqa: PLC0415
 
         return AsyncTenuto
+    if name == "AsyncRun":
+        from tenuto._aio_runs import AsyncRun  # noqa: PLC0415
+
+        return AsyncRun
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

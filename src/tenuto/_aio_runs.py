@@ -21,7 +21,7 @@ from tenuto.capabilities.questions import Inbox
 from tenuto.capabilities.recovery import Crew, Due, log
 from tenuto.capabilities.run import Lanes, OnError, Run, RunState, RunThread
 from tenuto.capabilities.runs import Emitted, Runs
-from tenuto.capabilities.stepping import Effect, Retry, Step, Verify, stepping
+from tenuto.capabilities.stepping import MISSING, Effect, Retry, Step, Verify, recalled, stepping
 from tenuto.errors import Closed, InvalidInput, TenutoError
 from tenuto.kernel.bell import Pause
 from tenuto.kernel.durations import Duration, seconds
@@ -140,6 +140,8 @@ class AsyncRun:
         schema: Any = None,
     ) -> Any:
         """Run `fn(*args)`, durably, or return what came of it before; see `Run.step`."""
+        if key is None and schema is None and (told := recalled(self._sync._running, name, fn, args)) is not MISSING:
+            return told
         step = Step(name, fn, args, key, effect, verify, retry, timeout, schema)
         return await self._perform(stepping(self._sync._running, step))
 

@@ -172,7 +172,9 @@ def test_a_deadline_ends_a_run_also_while_it_waits(agent: Tenuto, clock: Any, wo
     with pytest.raises(TimedOut, match="deadline"):
         resumed(agent, body)
     assert agent.runs.get("r").status == "failed"
-    resumed(agent, body, deadline="1h")
+    with pytest.raises(TimedOut):
+        resumed(agent, body, deadline="1h")  # the same call does not put it off
+    resumed(agent, body, deadline="3h")
     assert world.names == ["a", "b"]
 
 

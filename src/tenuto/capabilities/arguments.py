@@ -53,6 +53,16 @@ class Described(NamedTuple):
     preview: str | None = None
 
 
+def digest_of(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes | None:
+    """Return the digest that `describe` gives to ordinary arguments of an ordinary function; None for any other."""
+    if type(fn) is functools.partial:
+        return None
+    try:
+        return codec.digest(codec.pack(list(args)))
+    except NotStorable:
+        return None
+
+
 def describe(fn: Callable[..., Any], args: tuple[Any, ...], salt: bytes) -> Described:
     """Return what is kept of a call's arguments, what a `functools.partial` has bound among them."""
     given: list[Any] = list(args)

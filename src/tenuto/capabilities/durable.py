@@ -101,11 +101,10 @@ class Durable(Generic[P, R]):
         except BaseException as error:
             yield from run.leaving(error)
             raise
-        if inner.over:
-            inner.past = type(inner.past)(inner.id, type(inner.told)())  # what it came to stands, whatever is asked
-        yield from run.leaving(None)
-        if inner.over:
+        if inner.over:  # what it came to stands: the function was not called
+            yield from run.leaving(Replayed())
             return result  # type: ignore[no-any-return]
+        yield from run.leaving(None)
         value, lowered = outcomes.kept(result)
         return outcomes.lifted(codec.unpack(codec.pack(value)), lowered, schema)  # type: ignore[no-any-return]
 
@@ -139,6 +138,10 @@ class Durable(Generic[P, R]):
     def __repr__(self) -> str:
         """Say which function this is."""
         return f"<durable {self.name!r}>"
+
+
+class Replayed(BaseException):
+    """A run is left without its body having run: there is nothing to compare."""
 
 
 class _Inside:

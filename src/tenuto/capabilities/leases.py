@@ -95,7 +95,7 @@ class Lease:
         """Return the check that a fenced commit makes."""
         if not self._token:
             raise InvalidInput(f"The lease {self.name!r} is not held; acquire it before it can guard a write.")
-        if self._lost:
+        if self._lost or self._pid != os.getpid():
             raise StaleLease(
                 f"The lease {self.name!r} has passed on; nothing was written. "
                 "Stop this work, or take the lease again and read what has changed."

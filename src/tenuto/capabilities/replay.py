@@ -45,6 +45,21 @@ class Past:
             else:
                 self._alone.append(op)
 
+    @property
+    def has_next(self) -> bool:
+        """Tell whether something is on record that has its place in an order."""
+        return bool(self._alone)
+
+    def take_next(self, name: str, digest: bytes) -> Op | None:
+        """Return the next thing on record if it is this step, and it is done as most are: plainly, and all of it here."""
+        if self._alone:
+            op = self._alone[0]
+            identity = op.identity
+            plainly = op.state == "done" and not op.form and not op.apart
+            if plainly and identity.name == name and identity.kind == "step" and identity.described.digest == digest:
+                return self._alone.popleft()
+        return None
+
     def take(self, identity: Identity) -> Op | None:
         """Return what is on record for this, or None if it is new; `StepMismatch` if something else is due."""
         if identity.key is not None:

@@ -25,9 +25,9 @@ from tenuto.capabilities.arguments import Described
 from tenuto.capabilities.replay import LENIENT
 from tenuto.capabilities.runlog import EMITTED, RESULT, Identity
 from tenuto.capabilities.running import Engine, Running, current, current_step
-from tenuto.capabilities.stepping import Effect, Lane, Retry, Step, Verify, stepping
+from tenuto.capabilities.stepping import MISSING, Effect, Lane, Retry, Step, Verify, recalled, stepping
 from tenuto.capabilities.threads import Thread
-from tenuto.errors import InvalidInput
+from tenuto.errors import InvalidInput, StaleLease
 from tenuto.kernel import codec, keys
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.contract import Append
@@ -113,6 +113,8 @@ class Run:
         `verify(intent)` is asked before any repeat. `timeout` ends the waiting; a blocking function cannot be
         stopped, and goes on in its thread. `schema` is the type of the result, by default what `fn` is annotated with.
         """
+        if key is None and schema is None and (told := recalled(self._running, name, fn, args)) is not MISSING:
+            return told  # type: ignore[no-any-return]
         step = Step(name, fn, args, key, effect, verify, retry, timeout, schema)
         return perform(stepping(self._running, step), self.clock)  # type: ignore[no-any-return]
 
@@ -226,6 +228,7 @@ class Run:
     def taking(self) -> Work[None]:
         """Begin the body."""
         yield self._running.take()
+        self.state._held.clear()
         self._tokens.append(current.set(self._running))
 
     def leaving(self, error: BaseException | None) -> Work[None]:
@@ -268,8 +271,9 @@ def noted(run: Running, kind: str, make: Callable[[], Any], *, name: str | None 
     run.may_begin(f"run.{kind}")
     value = codec.unpack(codec.pack(make()))
     data = [identity.stored(), 0, value, False, 0.0, list(usage), False]
-    checks, writes = yield run.log.weighed(RESULT, run.number(), data, 2)
-    yield run.write(checks, writes)
+    with run.busy():
+        checks, writes = yield run.log.weighed(RESULT, run.number(), data, 2)
+        yield run.write(checks, writes)
     return value
 
 
@@ -421,7 +425,12 @@ class RunThread:
         def along(before: int, after: int) -> list[Append]:
             return [run.log.line(RESULT, n, [identity.stored(), 0, [before, after], False, 0.0, [], False])]
 
-        return int((yield self._thread.appending(messages, fence=run.lease, along=along)))
+        with run.busy():
+            try:
+                return int((yield self._thread.appending(messages, fence=run.lease, along=along)))
+            except StaleLease as error:
+                yield run.fenced_out(error, [], [])
+                raise
 
     def messages(self, last: int | None = None, after: int | None = None) -> list[Any]:
         """Return the conversation as it is at this point of the run: all, the `last` so many, those `after` a number."""

@@ -15,7 +15,7 @@ A step is numbered when it begins, 1, 2, 3, …; its lines carry that number, an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from tenuto.capabilities.arguments import Described
@@ -84,48 +84,28 @@ class Identity(NamedTuple):
 class Op:
     """One numbered thing that a run does, as far as its log tells."""
 
-    __slots__ = (
-        "apart",
-        "at",
-        "attempts",
-        "doubts",
-        "ended",
-        "error",
-        "following",
-        "form",
-        "identity",
-        "n",
-        "question",
-        "raw",
-        "ref",
-        "seconds",
-        "state",
-        "until",
-        "usage",
-        "value",
-        "verified",
-    )
+    state = "begun"
+    """begun, done, error, or halted: it paused inside of itself."""
+    attempts = 1
+    doubts = 0
+    ended: float | None = None
+    form = PLAIN
+    value: Any = None
+    raw = b""
+    apart = False
+    error: dict[str, Any] | None = None
+    following = 0
+    seconds = 0.0
+    usage: Sequence[Any] = ()
+    question: str | None = None
+    until: float | None = None
+    ref: str | None = None
+    verified = False
 
     def __init__(self, n: int, identity: Identity, at: float) -> None:
         self.n = n
         self.identity = identity
         self.at = at
-        self.state = "begun"  # begun, done, error, halted
-        self.attempts = 1
-        self.doubts = 0
-        self.ended: float | None = None
-        self.form = PLAIN
-        self.value: Any = None
-        self.raw = b""
-        self.apart = False
-        self.error: dict[str, Any] | None = None
-        self.following = 0
-        self.seconds = 0.0
-        self.usage: list[Any] = []
-        self.question: str | None = None
-        self.until: float | None = None
-        self.ref: str | None = None
-        self.verified = False
 
 
 class Told:
@@ -183,11 +163,12 @@ class RunLog:
 
     def told(self, first: int) -> Told:
         """Return what the log tells, from the line with which the run begins."""
-        found = Told()
+        found, last = Told(), 0
         for entry in self.entries(first):
+            last = entry.number
             if not entry.forgotten:
                 _fold(found, entry)
-            found.last = entry.number
+        found.last = last
         return found
 
     def last(self) -> int:
@@ -280,8 +261,8 @@ OPEN_RUNS: Final = _OPEN
 
 def identity_of(stored: list[Any]) -> Identity:
     """Return an identity as a line holds it."""
-    kind, name, key, described, effect, together = stored[:6]
-    return Identity(kind, name, key, Described(*described), effect, together)
+    described = Described._make(stored[3])
+    return Identity(stored[0], stored[1], stored[2], described, stored[4], stored[5])
 
 
 def references(entry: Entry) -> set[bytes]:
@@ -290,27 +271,29 @@ def references(entry: Entry) -> set[bytes]:
 
 
 def _fold(told: Told, entry: Entry) -> None:  # noqa: C901, PLR0912 - one kind of line after the other
-    _, _, kind, n, data, *_ = codec.decode(entry.value)
-    at = entry.written_at
+    line = codec.decode(entry.value)
+    kind, n, data, at = line[2], line[3], line[4], entry.written_at
     op = told.ops.get(n)
-    if kind == INTENT:
-        told.ops[n] = Op(n, identity_of(data), at)
-    elif kind == RESULT:
-        identity, form, value, apart, seconds, usage, verified = data[:7]
+    if kind == RESULT:
         if op is None:
-            op = told.ops[n] = Op(n, identity_of(identity), at - seconds)
-        op.state, op.form, op.value, op.apart, op.ended, op.error = "done", form, value, apart, at, None
-        op.seconds += seconds
-        op.usage += usage
-        op.verified = verified
-        op.raw = entry.value if apart else b""
+            op = told.ops[n] = Op(n, identity_of(data[0]), at - data[4])
+        op.state, op.value, op.ended = "done", data[2], at
+        op.seconds += data[4]
+        if op.attempts > 1 or data[1] or data[6]:
+            op.form, op.error, op.verified = data[1], None, data[6]
+        if data[5]:
+            op.usage = [*op.usage, *data[5]]
+        if data[3] or op.apart:
+            op.apart, op.raw = data[3], entry.value if data[3] else b""
+    elif kind == INTENT:
+        told.ops[n] = Op(n, identity_of(data), at)
     elif kind == ERROR:
         identity, error, following, seconds, usage = data[:5]
         if op is None:
             op = told.ops[n] = Op(n, identity_of(identity), at - seconds)
         op.state, op.error, op.following, op.ended = "error", error, following, at
         op.seconds += seconds
-        op.usage += usage
+        op.usage = [*op.usage, *usage]
     elif kind == AGAIN:
         identity, attempt, why, error = data[:4]
         if op is None:

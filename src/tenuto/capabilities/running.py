@@ -11,6 +11,7 @@ A run that is completed is not taken: its code may be run again, and finds every
 from __future__ import annotations
 
 import contextvars
+import itertools
 import logging
 import secrets
 import sys
@@ -65,6 +66,7 @@ from tenuto.kernel.transact import Steps, backoff, settle
 from tenuto.kernel.work import Work
 
 log: Final = logging.getLogger("tenuto.runs")
+_marks: Final = itertools.count()
 TTL: Final = 10.0
 PATIENCE: Final = 60.0
 """For so many seconds a result is tried to be stored while the store is away."""
@@ -159,7 +161,7 @@ class Running:
         above = current.get()
         if above is not None and above.id == self.id and above.engine is self.engine:
             raise RunBusy(f"The run {self.id!r} is asked for inside of itself. Give what it begins an id of its own.")
-        left = self._wait  # counted by what was slept: a clock set back would never end it
+        left, hurried = self._wait, 0  # counted by what was slept: a clock set back would never end it
         for delay in backoff(None, first=0.01, most=0.25):
             head, version = self.log.head()
             if head is not None and head.status == "deleting":
@@ -169,6 +171,9 @@ class Running:
             if holder is None:
                 if (yield from self._taken(head, version)):
                     return
+                hurried += 1  # a signal has come meanwhile, or somebody was faster
+                if hurried < 5:
+                    continue
                 holder = "somebody who was faster"
             if left <= 0:
                 raise RunBusy(
@@ -192,6 +197,7 @@ class Running:
                 return False
             self.lease.kept()
         self._head, self.told, self.past = head, told, Past(self.id, told)
+        self.waits, self.instead, self._lost, self._equals = [], None, None, {}
         self.user = head.user
         self.next = told.next
         self._open, self._home = True, _here()
@@ -222,7 +228,6 @@ class Running:
 
     def _beginning(self, head: Head | None, told: Told, last: int) -> tuple[Head, list[Write]]:
         now = self.context.kernel.now()
-        deadline = None if self._deadline is None else now + self._deadline
         if head is None:
             head, told.started, line = begun(self, self.log, self.given, now, last)
             told.at = now
@@ -237,8 +242,8 @@ class Running:
             head = head._replace(takeovers=head.takeovers + 1 if idle else 0)
             writes = [self.log.line(RESUMED, 0, None)] if self.resumed else []
         head = head._replace(status="running", changed=now, wake=None, waits=(), upto=last + len(writes[:1]))
-        if deadline is not None:
-            head = head._replace(deadline=deadline)
+        if self._deadline is not None:  # from when the run began: the same call again does not put it off
+            head = head._replace(deadline=head.created + self._deadline)
         return head, [*writes, *self.log.placed(head)]
 
     # -- what is on record -------------------------------------------------------------------------------------
@@ -265,6 +270,17 @@ class Running:
             )
         return op
 
+    def recall_next(self, name: str, digest: bytes) -> Op | None:
+        """Return the next step on record if it is this one and is done; the short way of `recall`, for a long past."""
+        if not self._open or self._lost is not None or current_step.get() is not None:
+            return None
+        with self._lock:
+            op = self.past.take_next(name, digest)
+            if op is not None:
+                which = ("step", name, digest)
+                self._equals[which] = self._equals.get(which, 0) + 1
+        return op
+
     def value_of(self, op: Op) -> Any:
         """Return what came of something, as it is stored."""
         return self.log.value(op) if op.apart else op.value
@@ -285,6 +301,16 @@ class Running:
     def beside(self) -> bool:
         """Tell whether this is asked beside other steps, or from another task or thread than the run's own."""
         return bool(self._flying) or _here() != self._home
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Know that something is being written or waited for, so that the run is not left meanwhile."""
+        mark = f"\0{next(_marks)}"
+        self._flying[mark] = 1
+        try:
+            yield
+        finally:
+            del self._flying[mark]
 
     @contextmanager
     def flying(self, identity: Identity) -> Iterator[None]:
@@ -320,7 +346,7 @@ class Running:
         deadline = self._head.deadline if self._head is not None else None
         if deadline is not None and self.context.kernel.now() > deadline:
             raise TimedOut(
-                f"The run {self.id!r} has passed its deadline; {what} was not done. Give it a later one with deadline=."
+                f"The run {self.id!r} has passed its deadline; {what} was not done. deadline= gives it a later one, counted from when it began."
             )
 
     # -- writing -----------------------------------------------------------------------------------------------
@@ -334,7 +360,7 @@ class Running:
             try:
                 return (yield from commit(self.context, checks, writes, self.lease, f"The run {self.id!r}"))
             except StaleLease as error:
-                yield from self._fenced_out(error, checks, writes if saving else ())
+                yield from self.fenced_out(error, checks, writes if saving else ())
             except StorageUnavailable:
                 waited += delay
                 if not saving or waited > PATIENCE:
@@ -342,7 +368,7 @@ class Running:
             yield delay
         raise AssertionError("the back-off never ends")
 
-    def _fenced_out(self, error: StaleLease, checks: Sequence[AnyCheck], writes: Sequence[Write]) -> Steps[None]:
+    def fenced_out(self, error: StaleLease, checks: Sequence[AnyCheck], writes: Sequence[Write]) -> Steps[None]:
         """Raise `Cancelled` if that is why we may not write any more; what had been done is recorded still."""
         head, _ = self.log.head()
         if head is not None and head.status == "cancelled":
@@ -361,13 +387,15 @@ class Running:
     # -- leaving it --------------------------------------------------------------------------------------------
 
     def leave(self, error: BaseException | None, result: Any = None) -> Work[None]:
-        """Leave the run: completed, failed, paused, or as whoever was interrupted."""
+        """Leave the run: completed, failed, paused, or interrupted."""
         orderly = error is None or isinstance(error, Exception | Paused)
         while orderly and self._flying:
             yield Pause(0.005)  # steps beside come to their end, and are recorded
         was_open, self._open = self._open, False
         if not was_open or self.over:
-            self._over_again(error)
+            forgotten = self.past.forgotten() if was_open and error is None else None
+            if forgotten is not None:
+                raise forgotten
             return
         if self._lost is not None or isinstance(error, StaleLease | Cancelled):
             yield self.lease.release.steps(self.lease)  # type: ignore[attr-defined]
@@ -386,12 +414,6 @@ class Running:
             yield from self._fail(error)
         else:
             yield from self._pause(error)
-
-    def _over_again(self, error: BaseException | None) -> None:
-        if error is None and self.over:
-            forgotten = self.past.forgotten()
-            if forgotten is not None:
-                raise forgotten
 
     def _complete(self, result: Any) -> Work[Exception | None]:
         forgotten = self.past.forgotten()
@@ -431,7 +453,7 @@ class Running:
                 if status not in OVER or waited > PATIENCE:
                     raise
             except Conflict as error:
-                yield from self._fenced_out(StaleLease(str(error), error.keys), [], [])
+                yield from self.fenced_out(StaleLease(str(error), error.keys), [], [])
             else:
                 return
             yield delay

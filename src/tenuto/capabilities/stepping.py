@@ -22,7 +22,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, Self
 
 from tenuto.capabilities import outcomes, questions
-from tenuto.capabilities.arguments import Described, describe, revealed
+from tenuto.capabilities.arguments import Described, describe, digest_of, revealed
 from tenuto.capabilities.outcomes import Schema, schema_of
 from tenuto.capabilities.questions import Answer, Happened, NotHappened, Unknown
 from tenuto.capabilities.runlog import (
@@ -149,6 +149,16 @@ class Step:
             raise InvalidInput("retry is a tenuto.Retry.")
 
 
+MISSING: Final = object()
+
+
+def recalled(run: Running, name: str, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Return what a step without options came to, if it is the next on record and done; else `MISSING`."""
+    digest = digest_of(fn, args) if run.past.has_next else None
+    op = run.recall_next(name, digest) if digest is not None else None
+    return MISSING if op is None else op.value
+
+
 def stepping(run: Running, step: Step) -> Work[Any]:
     """Return what the step comes to: its recorded result, or that of running it now."""
     run.must_go_on(f"the step {step.name!r}")
@@ -269,7 +279,7 @@ class _Attempts:
                 return answer
             made = self._attempt
             yield from self._again("retry", told)
-            yield Pause(retry.delay(made))
+            yield from self._wait(retry.delay(made))
             return None
         identity = None if self._written else self._identity.stored()
         line = self._line(ERROR, [identity, told, self._run.next, time.monotonic() - self._clock, self._usage])
@@ -277,6 +287,18 @@ class _Attempts:
         if outcomes.comes_back(error):
             raise error
         raise outcomes.raised(told) from error
+
+    def _wait(self, delay: float) -> Work[None]:
+        """Wait before another attempt, unless the run is to stop: then that attempt has not been made."""
+        while delay > 0:
+            pause = min(delay, 1.0)
+            yield Pause(pause)
+            delay -= pause
+            try:
+                self._run.may_begin(f"another attempt of the step {self._step.name!r}")
+            except Paused:
+                yield self._run.write([], [self._line(HALTED, None)])
+                raise
 
     def _done(self, value: Any, *, verified: bool = False) -> Work[Any]:
         """Record a result, and return it as a replay will."""

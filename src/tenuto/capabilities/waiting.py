@@ -36,14 +36,24 @@ def sleeping(run: Running, duration: Duration) -> Work[None]:
         now = run.context.kernel.now()
         op = Op(run.number(), identity, now)
         op.until = now + length
-        yield run.write([], [run.log.line(WAITS, op.n, [identity.stored(), op.until, None])])
-    yield from _until(run, op, None, f"sleeps until {moment(op.until or 0):%Y-%m-%d %H:%M:%S} UTC")
+        with run.busy():
+            yield run.write([], [run.log.line(WAITS, op.n, [identity.stored(), op.until, None])])
+    with run.busy():
+        while op.until is not None and run.context.kernel.now() < op.until:
+            what = f"sleeps until {moment(op.until):%Y-%m-%d %H:%M:%S} UTC"
+            yield from _pause(run, op.until, None, what, 1.0)
 
 
 def signalled(run: Running, event: str, timeout: Duration | None) -> Work[Any]:
     """Return what a signal brings; `TimedOut` if none has come in time."""
-    where = run.log.signal_key(event)
+    run.log.signal_key(event)  # refuses what cannot be a name
     identity, op = yield from _recalled(run, "wait", event, LENIENT)
+    with run.busy():
+        return (yield from _signalled(run, event, timeout, identity, op))
+
+
+def _signalled(run: Running, event: str, timeout: Duration | None, identity: Identity, op: Op | None) -> Work[Any]:
+    where = run.log.signal_key(event)
     if op is not None and op.state == "done":
         return run.value_of(op)
     if op is not None and op.error is not None and (run.over or run.past.went_on(op)):
@@ -90,16 +100,22 @@ def asked(
         return run.value_of(op)
     if op is not None and op.error is not None and (run.over or run.past.went_on(op)):
         raise outcomes.raised(op.error)
+    kernel = run.context.kernel
+    with run.busy():
+        if op is None:
+            op = Op(run.number(), identity, kernel.now())
+            op.until = None if deadline is None else kernel.now() + seconds(deadline, "deadline")
+            op.ref = f"{run.told.started['uid'].hex()[:16]}-{op.n}"
+            question = questions.new(
+                op.ref, text, op.at, to=to, context=context, choices=choices, run=run.id, deadline=op.until
+            )
+            checks, writes = questions.asking(question)
+            yield run.write(checks, [run.log.line(WAITS, op.n, [identity.stored(), op.until, op.ref]), *writes])
+        return (yield from _answered(run, op, text))
+
+
+def _answered(run: Running, op: Op, text: str) -> Work[Any]:
     inbox, kernel = run.engine.inbox, run.context.kernel
-    if op is None:
-        op = Op(run.number(), identity, kernel.now())
-        op.until = None if deadline is None else kernel.now() + seconds(deadline, "deadline")
-        op.ref = f"{run.told.started['uid'].hex()[:16]}-{op.n}"
-        question = questions.new(
-            op.ref, text, op.at, to=to, context=context, choices=choices, run=run.id, deadline=op.until
-        )
-        checks, writes = questions.asking(question)
-        yield run.write(checks, [run.log.line(WAITS, op.n, [identity.stored(), op.until, op.ref]), *writes])
     delay = _OFTEN
     while True:
         found, version = inbox.look(op.ref or "")
@@ -132,11 +148,6 @@ def _recalled(run: Running, kind: str, name: str, digest: bytes) -> Work[tuple[I
     if op is None:
         run.may_begin(f"run.{kind}")
     return identity, op
-
-
-def _until(run: Running, op: Op, ref: tuple[str, str] | None, what: str) -> Work[None]:
-    while op.until is not None and run.context.kernel.now() < op.until:
-        yield from _pause(run, op.until, ref, what, 1.0)
 
 
 def _pause(run: Running, until: float | None, ref: tuple[str, str] | None, what: str, delay: float) -> Work[None]:
