@@ -322,6 +322,7 @@ class AsyncStore:
 
     stats = awaitable(Store.stats)
     check = awaitable(Store.check)
+    backup = awaitable(Store.backup)
 
 
 class AsyncCorrelation:

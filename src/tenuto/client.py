@@ -105,7 +105,7 @@ class Tenuto:
         self._context = Context(self.kernel, self.clock, self.name)
         self.state = State(self._context)
         self.checkpoint = Checkpoints(self._context, self._retention)
-        self.store = Store(self._context)
+        self.store = Store(self._context, self._backend)
         self.threads = Threads(self._context)
         self._users = State(self._context, "user")
         self.inbox = Inbox(self._context)

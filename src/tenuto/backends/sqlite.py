@@ -32,6 +32,7 @@ from tenuto import _machine
 from tenuto.backends import _sqlite_rows as rows
 from tenuto.backends._group import GroupCommit
 from tenuto.backends._lockfile import LockFile, Mark
+from tenuto.backends._sqlite_backup import backup
 from tenuto.backends._sqlite_check import check_rows
 from tenuto.backends._sqlite_errors import translated
 from tenuto.backends._sqlite_readers import Readers
@@ -492,6 +493,12 @@ class SqliteBackend:
             "wal_bytes": _size(self.path.with_name(self.path.name + "-wal")),
             "readers": len(self._readers.home),
         }
+
+    def backup(self, path: str | os.PathLike[str]) -> int:
+        """Copy everything as of one moment into a new file, while it is in use; return its size in bytes."""
+        self.open()
+        with self._readers.one() as connection:
+            return backup(connection, Path(path))
 
     # -- forking -----------------------------------------------------------------------------
 

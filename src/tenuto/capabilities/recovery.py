@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from tenuto.capabilities import questions
 from tenuto.capabilities.durable import Durable, Face
 from tenuto.capabilities.leases import is_free
-from tenuto.capabilities.runlog import FAILED, OPEN_RUNS, Head, RunLog, head_of, id_of
+from tenuto.capabilities.runlog import FAILED, OPEN_RUNS, OVER, Head, RunLog, head_of, id_of
 from tenuto.capabilities.running import Engine, Running
 from tenuto.errors import Closed, Conflict, InvalidInput, Paused, RunBusy, StorageUnavailable, TenutoError
 from tenuto.kernel import keys
@@ -68,9 +68,30 @@ def due(engine: Engine) -> Iterator[Due]:
                     for kind, ref in head.waits
                     if kind == "question"
                 ]
+                come += [_can_go_on(engine, ref) for kind, ref in head.waits if kind == "run"]
                 why = "what it waits for has come" if any(come) else ""
             if why:
                 yield Due(run_id, head, record.version, why)
+
+
+def _can_go_on(engine: Engine, run_id: str) -> bool:
+    """Tell whether a run that another one waits for is over, or could go on in that one's hands."""
+    own = RunLog(engine.context, run_id)
+    head, _ = own.head()
+    if head is None or head.status in (*OVER, "deleting"):
+        return True
+    kernel = engine.context.kernel
+    if not is_free(kernel.read([keys.pack(run_id, "run", "beat")])[0]):
+        return False
+    if _why(head, kernel.now()):
+        return True
+    awaited = _awaited(own, head)
+    found = kernel.read(awaited) if awaited else []
+    come = [
+        record is not None if kind == "signal" else not questions.is_open(record)
+        for (kind, _), record in zip((one for one in head.waits if one[0] != "run"), found, strict=True)
+    ]
+    return any(come) or any(_can_go_on(engine, ref) for kind, ref in head.waits if kind == "run")
 
 
 def _awaited(own: RunLog, head: Head) -> list[bytes]:
@@ -92,7 +113,7 @@ def given_up(engine: Engine, one: Due) -> Steps[None]:
     error = {
         "type": "Interrupted",
         "message": f"The run was taken over {one.head.takeovers} times in a row without getting on; whatever it does "
-        f"next ends its process. Find out why, then call runs.retry({one.id!r}).",
+        f"next ends its process. Find out why, then call agent.runs.retry({one.id!r}).",
     }
     head = one.head._replace(status="failed", changed=engine.context.kernel.now())
     try:
@@ -116,6 +137,10 @@ class Crew:
         self._unknown: set[str] = set()
         self.in_hand: set[str] = set()
         self.stop = threading.Event()
+        if queued and functions:
+            log.info("A worker goes on with the runs of %s.", ", ".join(sorted(functions)))
+        elif queued:
+            log.warning("A worker has nothing to do: no durable function is registered here. Import what registers it.")
 
     def next(self, most: int) -> Steps[list[Due]]:
         """Return up to so many runs to go on with."""
@@ -149,6 +174,7 @@ class Crew:
             running.stopping = self.stop
 
         function = Durable(self._engine, str(one.head.fn), self._functions[str(one.head.fn)], {"wait": 0})
+        log.info("The run %r of %r goes on (%s).", one.id, function.name, one.why)
         try:
             yield from function.running(one.id, (), {}, face=face, prepared=prepared)
         except RunBusy:
@@ -162,6 +188,7 @@ class Crew:
         except Exception as error:  # noqa: BLE001 - it is on the run's record
             log.warning("The run %r failed: %s: %s", one.id, type(error).__name__, error)
             return "failed"
+        log.info("The run %r is completed.", one.id)
         return "completed"
 
 

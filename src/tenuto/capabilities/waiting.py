@@ -17,7 +17,7 @@ from tenuto.capabilities.context import Context, stamp
 from tenuto.capabilities.replay import LENIENT
 from tenuto.capabilities.runlog import ERROR, PLAIN, RESULT, SIGNALLED, WAITS, Identity, Op, RunLog
 from tenuto.capabilities.running import Running
-from tenuto.errors import Conflict, InvalidInput, TimedOut, Waiting
+from tenuto.errors import Conflict, InvalidInput, StateConflict, TimedOut, Waiting
 from tenuto.kernel import codec
 from tenuto.kernel.bell import Pause
 from tenuto.kernel.contract import Check, Delete, Put, Write
@@ -69,7 +69,7 @@ def _signalled(run: Running, event: str, timeout: Duration | None, identity: Ide
             line = run.log.line(RESULT, n, [stored, PLAIN, payload, False, 0.0, [], False])
             try:
                 yield run.write([Check(where, record.version)], [line, Delete(where)])
-            except Conflict:
+            except StateConflict:  # and no other: whoever lost the run does not look again
                 continue
             return payload
         if op is None:
@@ -77,7 +77,10 @@ def _signalled(run: Running, event: str, timeout: Duration | None, identity: Ide
             op.until = until
             yield run.write([], [run.log.line(WAITS, n, [stored, until, event])])
         if until is not None and kernel.now() >= until:
-            late = TimedOut(f"The run {run.id!r} waited for the signal {event!r} until its time was over.")
+            late = TimedOut(
+                f"The run {run.id!r} waited for the signal {event!r} until its time was over. Catch TimedOut to go on "
+                "without it; or send it late, and make the same call again."
+            )
             line = run.log.line(ERROR, n, [None, outcomes.told(late), run.next, 0.0, []])
             yield run.write([], [line])
             raise late
@@ -121,13 +124,19 @@ def _answered(run: Running, op: Op, text: str) -> Work[Any]:
         found, version = inbox.look(op.ref or "")
         late: list[Write] = []
         if found is None or found.status == "cancelled":
-            problem: Exception = Conflict(f"The question {op.ref!r} was taken back: {text:.200}")
+            problem: Exception = Conflict(
+                f"The question {op.ref!r} was taken back: {text!r:.200}. Catch Conflict to go on without an answer, or "
+                f"ask anew in another run: agent.runs.fork({run.id!r}, NEW_ID, …)."
+            )
         elif found.status == "answered":
             line = run.log.line(RESULT, op.n, [None, PLAIN, found.answer, False, 0.0, [], False])
             yield run.write([], [line])
             return found.answer
         elif op.until is not None and kernel.now() >= op.until:
-            problem = TimedOut(f"Nobody has answered in time: {text:.200}")
+            problem = TimedOut(
+                f"Nobody has answered in time: {text!r:.200}. Catch TimedOut to go on without an answer, or ask anew in "
+                f"another run: agent.runs.fork({run.id!r}, NEW_ID, …)."
+            )
             late = questions.closing(found._replace(status="expired"))
         else:
             yield from _pause(run, op.until, ("question", op.ref or ""), f"waits for an answer to {text!r:.200}", delay)
@@ -136,7 +145,7 @@ def _answered(run: Running, op: Op, text: str) -> Work[Any]:
         line = run.log.line(ERROR, op.n, [None, outcomes.told(problem), run.next, 0.0, []])
         try:
             yield run.write([Check(questions.question_key(op.ref or ""), version)] if late else [], [line, *late])
-        except Conflict:
+        except StateConflict:
             continue  # it was answered at the last moment
         raise problem
 
@@ -152,10 +161,14 @@ def _recalled(run: Running, kind: str, name: str, digest: bytes) -> Work[tuple[I
 
 def _pause(run: Running, until: float | None, ref: tuple[str, str] | None, what: str, delay: float) -> Work[None]:
     """Let a moment pass where the run waits in place; else pause it."""
-    if not run.block:
+    run.in_time(f"going on: it {what}")
+    if not run.block or run.leaving:
         run.waits.append((*(ref or ("", "")), until))
         raise Waiting(
-            f"The run {run.id!r} {what}. Make the same call again then, or let a worker do it.", run.id, until
+            f"The run {run.id!r} {what}. What it has done is on record: make the same call again then, or let a worker "
+            "do it.",
+            run.id,
+            until,
         )
     run.may_begin(f"going on: it {what}")
     left = delay if until is None else min(delay, max(until - run.context.kernel.now(), 0.0))

@@ -1,86 +1,78 @@
-"""The `tenuto` command. So far it tells its version, prepares a Postgres store, and is a worker."""
+"""The `tenuto` command: what can be done from outside, for people and for programs.
+
+Most commands are the table of `servers.operations`, rendered. Each has `--json`; data goes to stdout and all else to
+stderr; nothing is asked off a terminal. Commands are imported when they are called, so that `--version` is quick.
+"""
 
 from __future__ import annotations
 
-import sys
+import importlib
+import os
 from typing import Any
 
 import click
 
 from tenuto import __version__
-from tenuto.errors import TenutoError
+
+_OWN = {
+    "bench": "Measure this machine: what people use beside tenuto, in one interleaved run.",
+    "backup": "Copy the store into a file, while it is in use.",
+    "demo": "See an agent be killed and carry on.",
+    "doctor": "Find what is wrong with the set-up, and say what to do about it.",
+    "init": "Create the store and tell git to leave it out.",
+    "migrate": "Create or upgrade the schema of a Postgres store.",
+    "schema": "Print the JSON Schema of what a command prints with --json.",
+    "worker": "Go on with durable runs, until told to stop.",
+}
+"""Commands with a module of their own."""
+_TABLE = {
+    "check": "Verify everything that is stored.",
+    "checkpoint": "Snapshots: list, show, diff, fork, restore, prune.",
+    "inbox": "Questions of agents to people: list, show, answer.",
+    "runs": "Durable runs: list, show, watch, fork, retry, cancel, recover.",
+    "state": "Named values with versions.",
+    "stats": "What the store is, and how large.",
+    "thread": "Conversations.",
+}
+"""Commands of the table."""
 
 
-@click.group()
+class _Lazy(click.Group):
+    """A group whose commands are imported when they are wanted."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
+        return sorted({**_OWN, **_TABLE})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
+        if cmd_name in _OWN:
+            command: click.Command = importlib.import_module(f"tenuto.cli.{cmd_name}").command
+            return command
+        if cmd_name in _TABLE:
+            from tenuto.cli.commands import command_of  # noqa: PLC0415 - only when it is called
+
+            return command_of(cmd_name)
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted({**_OWN, **_TABLE}.items()))
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="tenuto")
-def main() -> None:
-    """Durable state for AI agents."""
+@click.pass_context
+def group(ctx: click.Context) -> None:
+    """Durable state for AI agents: killed at any line, they carry on from there.
 
-
-@main.command()
-@click.option("--url", envvar="TENUTO_URL", required=True, help="The Postgres store; $TENUTO_URL if not given.")
-@click.option("--sql", "as_sql", is_flag=True, help="Print the SQL for somebody who may run it, and change nothing.")
-@click.option("--role", help="With --sql: also grant this role what a client needs.")
-@click.option("--check", is_flag=True, help="Tell what is missing, exit 1 if anything is, and change nothing.")
-def migrate(url: str, as_sql: bool, role: str | None, check: bool) -> None:  # noqa: FBT001 - click's way
-    """Create or upgrade the schema of a Postgres store. Other stores do it when they are opened."""
-    from tenuto.backends import connect  # noqa: PLC0415 - `tenuto --version` needs none of it
-
-    try:
-        backend = connect(url)
-        if not hasattr(backend, "migrate_check"):
-            raise click.UsageError("Only a Postgres store is migrated by a command; others when they are opened.")
-        from tenuto.backends._postgres_schema import migration_sql  # noqa: PLC0415
-
-        if as_sql:
-            click.echo(migration_sql(backend.schema, role=role), nl=False)  # type: ignore[attr-defined]
-        elif check:
-            missing = backend.migrate_check()
-            click.echo("\n".join(missing) or "nothing is missing")
-            sys.exit(bool(missing))
-        else:
-            backend.migrate()  # type: ignore[attr-defined]
-    except TenutoError as error:
-        raise click.ClickException(str(error)) from error
-
-
-@main.command()
-@click.argument("agent", metavar="MODULE:AGENT")
-@click.option("--concurrency", default=4, show_default=True, help="How many runs to go on with at once.")
-@click.option("--poll", default=0.25, show_default=True, help="Seconds between two looks for runs.")
-@click.option("--grace", default=30.0, show_default=True, help="Seconds for steps in flight to end when told to stop.")
-def worker(agent: str, concurrency: int, poll: float, grace: float) -> None:
-    """Go on with durable runs that are queued, interrupted or due, until SIGTERM or Ctrl-C.
-
-    MODULE:AGENT is where your Tenuto or AsyncTenuto is, e.g. `app.main:agent`; importing the module registers its
-    durable functions.
+    The store is --url, else $TENUTO_URL, else .tenuto/tenuto.db in this folder. Exit codes: 0 ok, 1 failure or
+    finding, 2 usage, 3 not found, 4 conflict, 5 waiting on a person, 6 storage unavailable, 7 newer format.
     """
-    import asyncio  # noqa: PLC0415 - `tenuto --version` needs none of it
-    import importlib  # noqa: PLC0415
-    import logging  # noqa: PLC0415
-
-    from tenuto.aio import AsyncTenuto  # noqa: PLC0415
-    from tenuto.client import Tenuto  # noqa: PLC0415
-
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    where, _, name = agent.partition(":")
-    sys.path.insert(0, "")
-    try:
-        found = getattr(importlib.import_module(where), name or "agent")
-    except (ImportError, AttributeError) as error:
-        raise click.UsageError(f"{agent} cannot be imported: {error}. Give it as MODULE:AGENT.") from error
-    if not isinstance(found, Tenuto | AsyncTenuto):
-        raise click.UsageError(f"{agent} is a {type(found).__name__}, not a Tenuto or AsyncTenuto.")
-    try:
-        if isinstance(found, Tenuto):
-            with found:
-                found.runs.work(concurrency=concurrency, poll=poll, grace=grace, on_signal=True)
-        else:
-            asyncio.run(_work(found, concurrency, poll, grace))
-    except TenutoError as error:
-        raise click.ClickException(str(error)) from error
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False
+    elif os.environ.get("FORCE_COLOR"):
+        ctx.color = True
 
 
-async def _work(agent: Any, concurrency: int, poll: float, grace: float) -> None:
-    async with agent:
-        await agent.runs.work(concurrency=concurrency, poll=poll, grace=grace, on_signal=True)
+def main(*args: Any, **kwargs: Any) -> Any:
+    """Run the command."""
+    return group(*args, **kwargs)

@@ -70,9 +70,14 @@ def backoff(attempts: int | None, *, first: float = 0.001, most: float = 0.1) ->
         delay, made = min(delay * 2, most), made + 1
 
 
-def settle(backend: Backend, checks: Sequence[AnyCheck], writes: Sequence[Write]) -> Steps[Commit]:
-    """Commit once, whatever becomes of the replies: a lost one is asked for again by request id."""
-    request = new_request(backend.now())
+def settle(
+    backend: Backend, checks: Sequence[AnyCheck], writes: Sequence[Write], request: bytes | None = None
+) -> Steps[Commit]:
+    """Commit once, whatever becomes of the replies: a lost one is asked for again by request id.
+
+    Who goes on asking after that gives the same `request` each time, so that it still happens once.
+    """
+    request = request or new_request(backend.now())
     delays: Iterator[float] | None = None
     while True:
         try:

@@ -1,0 +1,21 @@
+"""`tenuto backup`: a copy of the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tenuto.cli.shared import guarded, opened, show_json, store_options
+
+
+@click.command("backup")
+@click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
+@store_options
+@guarded
+def command(path: Path, url: str | None, tenant: str, *, as_json: bool) -> None:
+    """Copy the whole store as of one moment into PATH, while it is in use. Opening that file opens the copy."""
+    with opened(url, tenant) as agent:
+        size = agent.store.backup(path)
+    if as_json:
+        show_json({"path": str(path), "bytes": size})

@@ -1,0 +1,133 @@
+"""The table of operations as commands: arguments, options, help, tables, JSON and exit codes, all from the table."""
+
+from __future__ import annotations
+
+import json
+import sys
+import typing
+from types import UnionType
+from typing import Any, Literal, Union
+
+import click
+
+from tenuto.cli import render
+from tenuto.cli.shared import FAILURE, confirm, guarded, opened, show_json, store_options
+from tenuto.cli.waterfall import waterfall
+from tenuto.servers.jsonable import jsonable
+from tenuto.servers.operations import Operation, Parameter, called, groups
+
+
+class _Value(click.ParamType):  # type: ignore[type-arg]
+    """JSON, or plain text where it is none."""
+
+    name = "value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002
+        if not isinstance(value, str):
+            return value
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+
+
+def command_of(name: str) -> click.Command:
+    """Return a command of the table: one, or a group of those that begin with the same word."""
+    found = groups()
+    for one in found[""]:
+        if one.name == name:
+            return _command(one, one.name)
+    group = click.Group(name, help=f"Commands about {name}.", no_args_is_help=True)
+    for one in found[name]:
+        group.add_command(_command(one, one.name.partition(" ")[2]))
+    if name == "runs":
+        from tenuto.cli.worker import recover  # noqa: PLC0415 - it brings asyncio
+
+        group.add_command(recover)
+    return group
+
+
+def _command(operation: Operation, name: str) -> click.Command:
+    @guarded
+    def run(*, url: str | None, tenant: str, as_json: bool, yes: bool = False, **given: Any) -> None:
+        if operation.asks is not None:
+            confirm(operation.asks.format(**given), yes=yes)
+        with opened(url, tenant, create=operation.writes and operation.asks is None) as agent:
+            found = called(operation, agent, given)
+            if operation.streams:
+                _stream(operation, found, as_json=as_json)
+            elif as_json:
+                show_json(found)
+            else:
+                _show(operation, found)
+        if operation.name == "check" and found:
+            sys.exit(FAILURE)
+
+    parameters = [_parameter(one) for one in operation.parameters]
+    command = click.Command(name, callback=run, params=parameters, help=operation.help)
+    if operation.asks is not None:
+        command.params.append(click.Option(["--yes"], is_flag=True, help="Do not ask."))
+    return _with_store(command)
+
+
+def _with_store(command: click.Command) -> click.Command:
+    @store_options
+    def none() -> None: ...
+
+    command.params += reversed(none.__click_params__)  # type: ignore[attr-defined]
+    return command
+
+
+def _parameter(one: Parameter) -> click.Parameter:
+    kind, multiple = _kind(one.kind), False
+    if one.positional:
+        return click.Argument([one.name], type=kind, required=one.required, default=one.default)
+    name = "--" + one.name.replace("_", "-")
+    shown = one.default not in (None, False)
+    return click.Option(
+        [name],
+        type=kind,
+        required=one.required,
+        default=one.default,
+        help=one.help,
+        show_default=shown,
+        multiple=multiple,
+    )
+
+
+def _kind(kind: Any) -> Any:
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (Union, UnionType):
+        return _kind(next(one for one in inner if one is not type(None)))
+    if origin is Literal:
+        return click.Choice(list(inner))
+    return {str: str, int: int, float: float, bool: bool}.get(kind, _Value())
+
+
+def _stream(operation: Operation, found: Any, *, as_json: bool) -> None:
+    for one in found:
+        if as_json:
+            click.echo(json.dumps(jsonable(one), ensure_ascii=False))
+        else:
+            click.echo("  ".join(render.text(getattr(one, name)) for name in operation.columns))
+
+
+def _show(operation: Operation, found: Any) -> None:
+    if operation.writes:  # quiet on success
+        if getattr(found, "changed", True) is False:
+            click.echo("there was nothing to do", err=True)
+        return
+    if operation.name == "runs show":
+        lines = waterfall(found)
+    elif operation.name == "thread show":
+        lines = render.messages(found)
+    elif operation.name == "checkpoint diff":
+        lines = render.differences(found)
+    elif operation.rows:
+        lines = render.table(found, operation.columns)
+    else:
+        lines = render.one(found)
+    if lines:
+        click.echo("\n".join(lines))
+    elif operation.rows:
+        click.echo("everything is as it was written" if operation.name == "check" else "none", err=True)

@@ -1,0 +1,156 @@
+"""`tenuto demo`: a script that dies and carries on, written where you can read it, and run before your eyes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from tenuto.cli.shared import FAILURE, guarded
+
+KILLED = 137
+_SCENES = {
+    "demo": "An agent of three steps that dies in the third.",
+    "review": "50 files reviewed, killed at the 31st: no comment twice.",
+    "deploy": "Tests and build are not repeated, the release happens once.",
+    "approval": "An agent that asks, ends, and carries on with the answer.",
+    "replicas": "Three processes on one file: nothing lost, one leads.",
+}
+
+
+class Stage:
+    """Where a scene is played: a folder, and a terminal."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self._environment = {**os.environ, "TENUTO_URL": str(place / "tenuto.db"), "PYTHONUNBUFFERED": "1"}
+        if sys.stdout.isatty() or os.environ.get("FORCE_COLOR"):
+            self._environment["FORCE_COLOR"] = "1"
+
+    def say(self, text: str) -> None:
+        """Say what is to be seen."""
+        click.echo(click.style(f"\n# {text}", dim=True))
+
+    def run(self, *words: str, expect: int = 0, **more: str) -> str:
+        """Run a command as somebody would type it, and show what it prints."""
+        click.echo(click.style("$ " + " ".join(words), bold=True))
+        real = {"python": [sys.executable], "tenuto": [sys.executable, "-m", "tenuto"]}[words[0]] + list(words[1:])
+        done = subprocess.run(  # noqa: S603 - our own scripts
+            real,
+            cwd=self.place,
+            env={**self._environment, **more},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        click.echo(done.stdout.rstrip())
+        if done.returncode != expect:
+            click.echo(click.style(f"it ended with {done.returncode}, not {expect}", fg="red"), err=True)
+            sys.exit(FAILURE)
+        return done.stdout
+
+    def together(self, script: str, count: int) -> None:
+        """Run a script several times at once."""
+        click.echo(
+            click.style(
+                f"$ for n in {' '.join(map(str, range(1, count + 1)))}; do python {script} $n & done; wait", bold=True
+            )
+        )
+        begun = [
+            subprocess.Popen([sys.executable, script, str(n)], cwd=self.place, env=self._environment)  # noqa: S603
+            for n in range(1, count + 1)
+        ]
+        codes = [process.wait() for process in begun]
+        if any(codes):
+            sys.exit(FAILURE)
+
+
+def _demo(stage: Stage) -> None:
+    stage.say("An agent of three steps. It will be killed in the middle of the third.")
+    stage.run("python", "demo.py", expect=KILLED)
+    stage.say("Run it again: the same command, nothing else.")
+    stage.run("python", "demo.py")
+    stage.say("What is on its record:")
+    stage.run("tenuto", "runs", "show", "demo")
+
+
+def _review(stage: Stage) -> None:
+    stage.say("50 files to review; killed while it posts the comment on the 31st.")
+    stage.run("python", "review.py", expect=KILLED)
+    stage.say("Again. It is asked whether comment 31 is there before it is posted.")
+    stage.run("python", "review.py")
+
+
+def _deploy(stage: Stage) -> None:
+    stage.say("Tests, build, release; killed after the release, before anybody wrote that down.")
+    stage.run("python", "deploy.py", expect=KILLED)
+    stage.say("Again: tests and build are reused, and verify finds the release.")
+    stage.run("python", "deploy.py", SECOND="1")
+    stage.run("tenuto", "runs", "show", "deploy-42")
+
+
+def _approval(stage: Stage) -> None:
+    stage.say("The agent asks and ends: no process waits.")
+    stage.run("python", "approval.py")
+    stage.say("Somebody looks into the inbox, tomorrow perhaps.")
+    stage.run("tenuto", "inbox", "list")
+    listed = stage_ids(stage)
+    stage.run("tenuto", "inbox", "answer", listed, "yes", "--by", "ann")
+    stage.say("And the agent goes on.")
+    stage.run("python", "approval.py")
+
+
+def stage_ids(stage: Stage) -> str:
+    """Return the id of the question that is open."""
+    from tenuto.client import Tenuto  # noqa: PLC0415 - only here
+
+    with Tenuto("demo", stage.place / "tenuto.db") as agent:
+        return agent.inbox.list()[0].id
+
+
+def _replicas(stage: Stage) -> None:
+    stage.say("Three processes on one file, each adding 200 to one counter; then one of them makes the report.")
+    stage.together("replicas.py", 3)
+    stage.run("tenuto", "state", "list", "shared")
+
+
+_PLAYS: dict[str, Callable[[Stage], None]] = {
+    "demo": _demo,
+    "review": _review,
+    "deploy": _deploy,
+    "approval": _approval,
+    "replicas": _replicas,
+}
+
+
+@click.command(
+    "demo", help="See an agent be killed and carry on.\n\n\b\n" + "\n".join(f"{n:9} {t}" for n, t in _SCENES.items())
+)
+@click.argument("scene", type=click.Choice(list(_SCENES)), default="demo")
+@click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Leave the script and the store here.")
+@guarded
+def command(scene: str, keep: Path | None) -> None:
+    """Play a scene."""
+    script = (Path(__file__).parent / "scenes" / f"{scene}.py").read_text()
+    place = keep.resolve() if keep is not None else Path(tempfile.mkdtemp(prefix="tenuto-demo-"))
+    place.mkdir(parents=True, exist_ok=True)
+    if any(place.iterdir()):
+        raise click.UsageError(f"{place} is not empty; give an empty folder with --keep.")
+    (place / f"{scene}.py").write_text(script)
+    stage = Stage(place)
+    try:
+        _PLAYS[scene](stage)
+    finally:
+        if keep is None:
+            shutil.rmtree(place, ignore_errors=True)
+    if keep is not None:
+        click.echo(f"\nThe script and its store are in {keep}.", err=True)
+    else:
+        click.echo(click.style("\nTo read and change the script: tenuto demo --keep DIR", dim=True))

@@ -1,0 +1,37 @@
+"""`tenuto migrate`: the schema of a Postgres store."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from tenuto.backends import connect
+from tenuto.cli.shared import FAILURE, guarded, show_json
+
+
+@click.command("migrate")
+@click.option("--url", envvar="TENUTO_URL", required=True, help="The Postgres store; $TENUTO_URL if not given.")
+@click.option("--sql", "as_sql", is_flag=True, help="Print the SQL for somebody who may run it, and change nothing.")
+@click.option("--role", help="With --sql: also grant this role what a client needs.")
+@click.option("--check", is_flag=True, help="Tell what is missing, exit 1 if anything is, and change nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@guarded
+def command(url: str, as_sql: bool, role: str | None, check: bool, as_json: bool) -> None:  # noqa: FBT001 - click's way
+    """Create or upgrade the schema of a Postgres store. Other stores do it when they are opened."""
+    backend = connect(url)
+    if not hasattr(backend, "migrate_check"):
+        raise click.UsageError("Only a Postgres store is migrated by a command; others when they are opened.")
+    from tenuto.backends._postgres_schema import migration_sql  # noqa: PLC0415 - it brings the driver
+
+    if as_sql:
+        sql = migration_sql(backend.schema, role=role)  # type: ignore[attr-defined]
+        show_json({"sql": sql}) if as_json else click.echo(sql, nl=False)
+    elif check:
+        missing = backend.migrate_check()
+        show_json({"missing": missing}) if as_json else click.echo("\n".join(missing) or "nothing is missing")
+        sys.exit(FAILURE if missing else 0)
+    else:
+        backend.migrate()  # type: ignore[attr-defined]
+        if as_json:
+            show_json({"missing": []})

@@ -1,0 +1,79 @@
+"""A run, drawn: each step a line with a bar from when it began to when it ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tenuto.capabilities.runviews import RunRecord, StepInfo
+from tenuto.cli.render import styled, text, width
+
+_MARKS = {"completed": ("✓", "green"), "failed": ("✗", "red"), "running": ("▸", "cyan"), "in_doubt": ("?", "magenta"), "waiting": ("…", "yellow")}  # fmt: skip
+
+
+def waterfall(run: RunRecord) -> list[str]:
+    """Return a run as lines."""
+    lines = [
+        f"{click.style(run.id, bold=True)}  {styled('status', run.status, run.status)}"
+        + (f"  {run.function}" if run.function else "")
+        + (f"  of {run.user}" if run.user else "")
+        + (f"  forked from {run.forked_from}" if run.forked_from else "")
+    ]
+    if not run.steps:
+        return [*lines, "  nothing has been done yet", *_end(run)]
+    first = min(step.started for step in run.steps)
+    last = max((step.ended or step.started) for step in run.steps)
+    whole = max((last - first).total_seconds(), 0.001)
+    names = [_name(step) for step in run.steps]
+    wide = min(max(map(len, names)), 40)
+    room = max(width() - wide - 46, 10)
+    for step, name in zip(run.steps, names, strict=True):
+        mark, colour = _MARKS[step.status]
+        begin = int((step.started - first).total_seconds() / whole * room)
+        length = max(1, int(((step.ended or step.started) - step.started).total_seconds() / whole * room))
+        bar = " " * min(begin, room - 1) + "█" * min(length, room - min(begin, room - 1))
+        took = f"{step.seconds:9.2f} s" if step.ended and step.kind in ("step", "map") else " " * 11
+        shown = name if len(name) <= wide else name[: wide - 1] + "…"
+        lines.append(
+            f"  {click.style(mark, fg=colour)} {shown.ljust(wide)} {took}  {click.style(bar.ljust(room), fg=colour)}  {_notes(step)}".rstrip()
+        )
+    return [*lines, *_end(run)]
+
+
+def _name(step: StepInfo) -> str:
+    which = f" [{step.key}]" if step.key is not None else f" #{step.occurrence}" if step.occurrence > 1 else ""
+    return f"{step.name if step.kind in ('step', 'map') else step.kind + ' ' + step.name}{which}"
+
+
+def _notes(step: StepInfo) -> str:
+    notes = []
+    if step.attempts > 1:
+        notes.append(f"{step.attempts} attempts")
+    if step.repeated_in_doubt:
+        notes.append(click.style(f"{step.repeated_in_doubt} in doubt", fg="magenta"))
+    if step.reused:
+        notes.append(click.style(f"reused {step.reused}x", fg="blue"))
+    if step.verified:
+        notes.append("verified")
+    if step.status == "in_doubt" and step.question:
+        notes.append(f"answer {step.question}")
+    elif step.status == "waiting":
+        notes.append(f"until {text(step.until)}" if step.until else "waits")
+    if step.cost:
+        notes.append(f"${step.cost:.2f}")
+    if step.error is not None:
+        notes.append(click.style(text(str(step.error))[:60], fg="red"))
+    return ", ".join(notes)
+
+
+def _end(run: RunRecord) -> list[str]:
+    said: list[tuple[str, Any]] = [
+        ("resumed", f"{len(run.resumes)} times" if len(run.resumes) > 1 else "once" if run.resumes else None),
+        ("waits for", ", ".join(f"{kind} {ref}" for kind, ref in run.waits_for) or None),
+        ("wakes", run.wakes if run.status == "waiting" else None),
+        ("cost", f"${run.cost:.2f}" if run.cost else None),
+        ("result", run.result),
+        ("error", None if run.error is None else str(run.error)),
+    ]
+    return [f"  {click.style(name, dim=True)} {text(value)[:500]}" for name, value in said if value is not None]

@@ -1,0 +1,314 @@
+"""The command line: every command of the table, as people and as programs use it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from click.testing import CliRunner, Result
+
+from tenuto import InDoubt, Tenuto, Waiting
+from tenuto.cli import group
+from tenuto.servers.jsonable import schema
+from tenuto.servers.operations import OPERATIONS
+
+ROOT = Path(__file__).parents[2]
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    """A store in which something of everything is."""
+    path = str(tmp_path / "store.db")
+    with Tenuto("agent", path) as agent:
+        for n in range(3):
+            agent.state.set("task", "page", n)
+        agent.state.set("task", "raw", b"\x00\xff")
+        thread = agent.thread("chat", user="ann")
+        thread.append({"role": "user", "content": "hi\nthere"}, {"role": "assistant", "content": [{"type": "text"}]})
+        thread.decide("use LGA", why="asked")
+        thread.tool_call("search", {"q": 1}, ["hit"])
+        agent.checkpoint.create("a", {"progress": 0.1, "gone": 1}, thread="t")
+        agent.checkpoint.create("b", {"progress": 0.2, "new": [1]}, thread="t")
+        with agent.run("done", user="ann") as run:
+            run.step("search", lambda: ["hit"])
+            run.emit({"page": 1})
+            run.usage("model", cost=0.25)
+        with pytest.raises(Waiting), agent.run("asks") as run:
+            run.ask("Pay?", to="finance", choices=["yes", "no"])
+        with pytest.raises(Killed), agent.run("doubtful") as run:
+            run.step("charge", _dies, effect="once")
+        with pytest.raises(InDoubt), agent.run("doubtful") as run:
+            run.step("charge", _dies, effect="once")
+        with pytest.raises(ValueError), agent.run("fails") as run:
+            run.step("broken", int, "x")
+    return path
+
+
+def _dies() -> None:
+    raise Killed
+
+
+def tenuto(*words: str, url: str | None = None, **options: Any) -> Result:
+    given = [*words, "--url", url] if url is not None else list(words)
+    return CliRunner().invoke(group, given, **options)
+
+
+CALLS: dict[str, list[list[str]]] = {
+    "state get": [["task", "page"]],
+    "state set": [["task", "new", '{"a": [1]}'], ["task", "new", "plain text", "--expect", "1", "--ttl", "1h"]],
+    "state list": [["task"], ["empty"]],
+    "state history": [["task", "page", "--limit", "2"]],
+    "state delete": [["task", "page", "--yes"], ["task", "page", "--yes"]],
+    "state watch": [["task", "--after", "0", "--timeout", "10ms"]],
+    "thread list": [[], ["--user", "ann"], ["--user", "bob"]],
+    "thread show": [["chat"], ["chat", "--last", "1"]],
+    "thread append": [["chat", "more", "--role", "assistant", "--key", "k"]],
+    "thread timeline": [["chat"]],
+    "thread decisions": [["chat"]],
+    "thread tools": [["chat"]],
+    "thread fork": [["chat", "other", "--at", "1"]],
+    "thread delete": [["chat", "--yes"]],
+    "checkpoint list": [[], ["--thread", "t"], ["--name", "a", "--limit", "1"]],
+    "checkpoint show": [["a", "--thread", "t"]],
+    "checkpoint diff": [["a", "b", "--thread", "t"]],
+    "checkpoint fork": [["ID", "--thread", "u"]],
+    "checkpoint restore": [["a", "--thread", "t"]],
+    "checkpoint prune": [["--thread", "t", "--keep-last", "1", "--yes"]],
+    "checkpoint delete": [["a", "--thread", "t", "--yes"]],
+    "runs list": [[], ["--status", "in_doubt"], ["--user", "ann", "--limit", "1"]],
+    "runs show": [["done"], ["asks"], ["doubtful"], ["fails"]],
+    "runs watch": [["done"]],
+    "runs fork": [["done", "again", "--at", "search"], ["done", "other", "--results", '{"search": []}']],
+    "runs retry": [["fails"]],
+    "runs cancel": [["asks", "--yes"], ["asks", "--yes"]],
+    "runs signal": [["asks", "go", '{"by": "ann"}'], ["asks", "go"]],
+    "runs delete": [["done", "--yes"]],
+    "inbox list": [[], ["--to", "finance"], ["--status", "answered"]],
+    "inbox show": [["QUESTION"]],
+    "inbox answer": [["QUESTION", "yes", "--by", "ann"]],
+    "inbox cancel": [["QUESTION", "--yes"]],
+    "stats": [[]],
+    "check": [[]],
+}
+
+
+def test_every_operation_is_called_below() -> None:
+    assert set(CALLS) == set(OPERATIONS)
+
+
+def _filled(words: list[str], store: str) -> list[str]:
+    with Tenuto("agent", store) as agent:
+        asked = agent.inbox.list(to="finance")
+        ids = {"ID": agent.checkpoint.list()[0].id, "QUESTION": asked[0].id if asked else ""}
+    return [ids.get(word, word) for word in words]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_command_prints_json_of_its_schema_and_text_for_people(name: str, store: str) -> None:
+    operation = OPERATIONS[name]
+    for given in CALLS[name]:
+        done = tenuto(*name.split(), *_filled(given, store), "--json", url=store)
+        assert done.exit_code == 0, done.stderr
+        lines = done.stdout.splitlines() if operation.streams else [done.stdout]
+        for line in lines:
+            jsonschema.validate(json.loads(line), schema(operation.item if operation.streams else operation.returns))
+    if not operation.writes:
+        shown = tenuto(*name.split(), *_filled(CALLS[name][0], store), url=store)
+        assert shown.exit_code == 0
+        assert shown.stdout or name == "check"
+    else:
+        assert tenuto(*name.split(), "--help").exit_code == 0
+
+
+def test_a_write_is_quiet(store: str) -> None:
+    done = tenuto("state", "set", "task", "k", "5", url=store)
+    assert (done.exit_code, done.output) == (0, "")
+    assert json.loads(tenuto("state", "get", "task", "k", "--json", url=store).stdout)["value"] == 5
+    again = tenuto("state", "delete", "task", "none", "--yes", url=store)
+    assert (again.exit_code, again.stdout, again.stderr) == (0, "", "there was nothing to do\n")
+
+
+def test_a_run_is_drawn(store: str) -> None:
+    shown = tenuto("runs", "show", "doubtful", url=store).stdout
+    assert re.search(r"^doubtful  in_doubt", shown)
+    assert re.search(r"\? charge .* answer [0-9a-f]+-1", shown)
+    assert "✗ broken" in tenuto("runs", "show", "fails", url=store).stdout
+    assert "cost $0.25" in tenuto("runs", "show", "done", url=store).stdout
+    assert "waits for question" in tenuto("runs", "show", "asks", url=store).stdout
+
+
+def test_a_difference_is_shown_in_colour(store: str) -> None:
+    shown = tenuto("checkpoint", "diff", "a", "b", "--thread", "t", url=store, color=True).stdout
+    assert "\x1b[31m- progress: 0.1" in shown
+    assert "\x1b[32m+ progress: 0.2" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["state", "get", "task", "none"], 3),
+        (["runs", "show", "none"], 3),
+        (["thread", "show", "none"], 3),
+        (["inbox", "answer", "none", "yes"], 3),
+        (["state", "set", "task", "page", "1", "--expect", "77"], 4),
+        (["runs", "fork", "done", "asks"], 4),
+        (["runs", "list", "--status", "odd"], 2),
+        (["runs", "fork", "done", "done"], 2),
+        (["runs", "delete", "done"], 2),
+        (["nothing"], 2),
+        (["schema", "nothing"], 3),
+    ],
+)
+def test_exit_codes_are_as_published(words: list[str], code: int, store: str) -> None:
+    done = tenuto(*words, url=None if words[0] in ("nothing", "schema") else store)
+    assert done.exit_code == code, done.output
+    assert done.stdout == ""
+    assert done.stderr
+    if code in (3, 4) and words[0] != "schema":
+        told = json.loads(tenuto(*words, "--json", url=store).stderr)["error"]
+        assert told["code"] == code
+        assert told["message"]
+        assert told["retryable"] is False
+
+
+def test_a_store_that_is_away_is_told_apart(tmp_path: Path) -> None:
+    away = tenuto("runs", "list", "--json", url="redis://127.0.0.1:1/0")
+    assert away.exit_code == 6
+    assert json.loads(away.stderr)["error"]["retryable"] is True
+    missing = tenuto("runs", "list", url=str(tmp_path / "none.db"))
+    assert missing.exit_code == 3
+    assert "tenuto init" in missing.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_asked_off_a_terminal_and_something_on_one(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = tenuto("runs", "delete", "done", url=store)
+    assert "--yes" in refused.stderr
+    monkeypatch.setattr("tenuto.cli.shared._asks", lambda: True)
+    assert tenuto("runs", "delete", "done", url=store, input="n\n").exit_code == 1
+    assert tenuto("runs", "show", "done", url=store).exit_code == 0
+    assert tenuto("runs", "delete", "done", url=store, input="y\n").exit_code == 0
+    assert tenuto("runs", "show", "done", url=store).exit_code == 3
+
+
+def test_init_makes_a_store_and_is_safe_to_do_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TENUTO_URL", raising=False)
+    (tmp_path / ".gitignore").write_text("*.pyc\n")
+    assert json.loads(tenuto("init", "--dry-run", "--json").stdout)["done"] == [
+        "store .tenuto/tenuto.db",
+        ".tenuto/ in .gitignore",
+    ]
+    assert not (tmp_path / ".tenuto").exists()
+    assert tenuto("init").exit_code == 0
+    assert (tmp_path / ".gitignore").read_text() == "*.pyc\n.tenuto/\n"
+    assert json.loads(tenuto("init", "--json").stdout)["done"] == []
+    assert tenuto("runs", "list").exit_code == 0
+
+
+def test_a_backup_is_the_store_as_it_was(store: str, tmp_path: Path) -> None:
+    copy = str(tmp_path / "copy.db")
+    assert tenuto("backup", copy, url=store).output == ""
+    assert tenuto("state", "set", "task", "later", "1", url=store).exit_code == 0
+    assert (
+        tenuto("runs", "show", "done", "--json", url=copy).stdout
+        == tenuto("runs", "show", "done", "--json", url=store).stdout
+    )
+    assert tenuto("state", "get", "task", "later", url=copy).exit_code == 3
+    assert tenuto("check", url=copy).exit_code == 0
+    again = tenuto("backup", copy, "--json", url=store)
+    assert again.exit_code == 2
+    assert "is left as it is" in again.stderr
+    told = tenuto("backup", str(tmp_path / "no.db"), url="volatile:")
+    assert told.exit_code == 2
+
+
+def test_damage_is_found_by_check(store: str) -> None:
+    with Path(store).open("r+b") as file:
+        data = bytearray(file.read())
+        at = data.index(b"use LGA")
+        data[at] ^= 1
+        file.seek(0)
+        file.write(data)
+    found = tenuto("check", "--json", url=store)
+    assert found.exit_code == 1
+    assert json.loads(found.stdout)
+
+
+def test_the_schema_of_everything_is_printed() -> None:
+    told = json.loads(tenuto("schema").stdout)
+    assert set(told) == set(OPERATIONS)
+    assert json.loads(tenuto("schema", "runs", "show").stdout)["title"] == "RunRecord"
+
+
+def test_recover_goes_on_with_what_was_interrupted(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(
+        "import sys\n"
+        "from tenuto import Tenuto\n"
+        "agent = Tenuto('a', 'app.db')\n"
+        "@agent.durable\n"
+        "def job(run):\n"
+        "    if 'die' in sys.argv: run.step('a', lambda: __import__('os')._exit(137))\n"
+        "    return run.step('a', lambda: 7)\n"
+        "if __name__ == '__main__': job.run('j')\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+
+    assert run("app.py", "die").returncode == 137
+    assert json.loads(run("-m", "tenuto", "runs", "recover", "app:agent", "--json").stdout) == [
+        {"id": "j", "became": "completed"}
+    ]
+    assert "nothing was interrupted" in run("-m", "tenuto", "runs", "recover", "app:agent").stderr
+    wrong = run("-m", "tenuto", "worker", "app:nothing")
+    assert wrong.returncode == 2
+    assert "MODULE:AGENT" in wrong.stderr
+
+
+def test_bench_measures_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = json.loads(tenuto("bench", "--turns", "10", "--json").stdout)
+    assert {"tenuto thread.append", "a JSON file, rewritten", "tenuto run.step"} <= {row["with"] for row in rows}
+    assert list(tmp_path.iterdir()) == []
+    assert tenuto("bench", "--turns", "5").exit_code == 2
+
+
+def test_no_command_imports_what_it_does_not_need() -> None:
+    code = "import sys; from tenuto.cli import group; print([m for m in ('asyncio', 'sqlite3', 'msgspec', 'psycopg', 'redis') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+ADVICE = re.compile(r"\b(delete|drop|reset|remove|wipe|truncate)\b|--force", re.IGNORECASE)
+
+
+def test_no_error_or_hint_advises_anything_destructive() -> None:
+    """Sentences that are shown are f-strings and literals with a full stop; none of them advises to destroy."""
+    import ast
+
+    found = []
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Raise) or (
+                isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Diagnosis"
+            ):
+                texts = [
+                    one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)
+                ]
+                said = " ".join(texts)
+                if ADVICE.search(said):
+                    found.append((path.name, said))
+    assert found == []
