@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tenuto.capabilities.retention import Retention
     from tenuto.capabilities.run import Run, current_run
     from tenuto.capabilities.stepping import Intent, Retry, idempotency_key
+    from tenuto.capabilities.task import Task
+    from tenuto.capabilities.taskbook import TaskInfo
     from tenuto.client import Tenuto
     from tenuto.errors import (
         AmbiguousStep,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
         StepMismatch,
         StorageFull,
         StorageUnavailable,
+        TaskFailed,
         TenutoError,
         TimedOut,
         TooLarge,
@@ -81,6 +84,9 @@ __all__ = [
     "StepMismatch",
     "StorageFull",
     "StorageUnavailable",
+    "Task",
+    "TaskFailed",
+    "TaskInfo",
     "Tenuto",
     "TenutoError",
     "TimedOut",
@@ -109,6 +115,8 @@ _HOMES = {
     "Retention": "capabilities.retention",
     "Retry": "capabilities.stepping",
     "Run": "capabilities.run",
+    "Task": "capabilities.task",
+    "TaskInfo": "capabilities.taskbook",
     "Tenuto": "client",
     "Unknown": "capabilities.questions",
     "current_run": "capabilities.run",

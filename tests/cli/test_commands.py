@@ -49,6 +49,16 @@ def store(tmp_path: Path) -> str:
                 run.step("read", len, key, key=key)
             run.emit({"page": 1})
             run.usage("model", cost=0.25)
+        agent.tasks.enqueue("reviews", {"file": 1}, key="first")
+        agent.tasks.enqueue("reviews", None, key="dropped")
+        agent.tasks.cancel("dropped")
+        agent.tasks.every("hourly", "reviews", interval="1h")
+        steps: list[dict[str, Any]] = [
+            {"step": 1, "action": "scrape", "status": "completed"},
+            {"step": 2, "action": "compare"},
+            {"step": "report", "action": "report"},
+        ]
+        agent.workflows.create("analysis", steps, user="ann")
         with pytest.raises(Waiting), agent.run("asks") as run:
             run.ask("Pay?", to="finance", choices=["yes", "no"])
         with pytest.raises(Killed), agent.run("doubtful") as run:
@@ -111,6 +121,27 @@ CALLS: dict[str, list[list[str]]] = {
     "runs cancel": [["asks", "--yes"], ["asks", "--yes"]],
     "runs signal": [["asks", "go", '{"by": "ann"}'], ["asks", "go"]],
     "runs delete": [["done", "--yes"]],
+    "tasks list": [["reviews"], ["reviews", "--status", "dead"], ["reviews", "--status", "running", "--limit", "1"]],
+    "tasks counts": [["reviews"]],
+    "tasks show": [["first"]],
+    "tasks enqueue": [
+        ["reviews", '{"file": 2}', "--key", "k", "--delay", "1m", "--priority", "1", "--user", "ann"],
+        ["reviews"],
+    ],
+    "tasks complete": [["first", "--result", "[1]"], ["first"]],
+    "tasks retry": [["dropped"]],
+    "tasks cancel": [["first", "--yes"]],
+    "tasks recurring": [["reviews"]],
+    "workflows list": [[], ["--status", "active"], ["--user", "ann", "--limit", "1"]],
+    "workflows show": [["analysis"]],
+    "workflows history": [["analysis"]],
+    "workflows start": [["analysis", "2"], ["analysis", "2", "--again"]],
+    "workflows complete": [["analysis", "2", "--result", '{"pages": 3}']],
+    "workflows fail": [["analysis", "2", "no network"]],
+    "workflows block": [["analysis", "2", "no access"]],
+    "workflows unblock": [["analysis", "2"]],
+    "workflows skip": [["analysis", "report", "--reason", "not wanted"]],
+    "workflows delete": [["analysis", "--yes"], ["analysis", "--yes"]],
     "inbox list": [[], ["--to", "finance"], ["--status", "answered"]],
     "inbox show": [["QUESTION"], ["asks"]],
     "inbox answer": [["asks", "yes", "--by", "ann"], ["QUESTION2", "not happened"]],

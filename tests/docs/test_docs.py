@@ -59,7 +59,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 def test_every_capability_has_its_guide() -> None:
-    for name in ("state", "leases", "threads", "checkpoints", "runs", "langgraph"):
+    for name in ("state", "leases", "threads", "checkpoints", "runs", "workflows", "tasks", "langgraph"):
         assert (ROOT / "docs" / "guides" / f"{name}.md").exists()
 
 
@@ -70,6 +70,15 @@ def test_the_demo_counts_on_after_every_kill() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Nothing lost, nothing counted twice." in done.stdout
+
+
+@pytest.mark.slow
+def test_the_hybrid_example_charges_each_city_once_whoever_is_killed() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "hybrid.py", "--demo"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Every city was charged once, and none is missing." in done.stdout
 
 
 ADVICE = re.compile(r"\b(delete|drop|reset|remove|wipe|truncate)\b|--force", re.IGNORECASE)

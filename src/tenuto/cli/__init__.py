@@ -36,7 +36,9 @@ _TABLE = {
     "runs": "Durable runs: list, show, watch, fork, retry, cancel, recover.",
     "state": "Named values with versions.",
     "stats": "What the store is, and how large.",
+    "tasks": "Queues of tasks: list, show, enqueue, complete, retry, cancel.",
     "thread": "Conversations.",
+    "workflows": "Documented procedures: list, show, and what is done, step by step.",
 }
 """Commands of the table."""
 

@@ -116,6 +116,8 @@ def _parameter(one: Parameter) -> click.Parameter:
         return click.Argument([one.name], type=kind, required=one.required, **default)
     name = "--" + one.name.replace("_", "-")
     shown = one.default not in (None, False)
+    if one.kind is bool:
+        return click.Option([name], is_flag=True, help=one.help)
     return click.Option([name], type=kind, required=one.required, help=one.help, show_default=shown, **default)
 
 
@@ -143,6 +145,8 @@ def _show(operation: Operation, found: Any) -> None:
         return
     if operation.name == "runs show":
         lines = waterfall(found)
+    elif operation.name == "workflows show":
+        lines = render.procedure(found)
     elif operation.name == "thread show":
         lines = render.messages(found)
     elif operation.name == "checkpoint diff":
