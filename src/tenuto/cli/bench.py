@@ -52,8 +52,8 @@ def _contenders(place: Path, stack: ExitStack, history: list[Any]) -> Iterator[t
 
 def _langgraph(place: Path, stack: ExitStack, history: list[Any]) -> Iterator[tuple[str, str, Callable[[int], Any]]]:
     try:
-        from langgraph.checkpoint.base import empty_checkpoint  # type: ignore[import-not-found]  # noqa: PLC0415
-        from langgraph.checkpoint.sqlite import SqliteSaver  # type: ignore[import-not-found]  # noqa: PLC0415
+        from langgraph.checkpoint.base import empty_checkpoint  # noqa: PLC0415
+        from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: PLC0415
     except ImportError:
         return
     saver = stack.enter_context(SqliteSaver.from_conn_string(str(place / "langgraph.db")))
