@@ -45,7 +45,9 @@ class TestAsyncBytes(BaseStoreAsyncTests[bytes]):
 
 
 def test_nothing_of_the_suites_is_left_out() -> None:
-    count = lambda cls: sum(name.startswith("test_") and name != "test_no_overrides_DO_NOT_OVERRIDE" for name in dir(cls))
+    count = lambda cls: sum(
+        name.startswith("test_") and name != "test_no_overrides_DO_NOT_OVERRIDE" for name in dir(cls)
+    )
     assert (count(TestBytes), count(TestAsyncBytes)) == (11, 11)
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from difflib import SequenceMatcher
 from typing import Any, Final, NamedTuple, Protocol
 
 from tenuto._offload import awaitable
@@ -248,32 +249,31 @@ def _is(one: Message, other: Message) -> bool:
     return codec.pack(one) == codec.pack(other)
 
 
-def _again(given: list[Message], gone: list[Pair]) -> Iterator[tuple[Message, list[bytes] | None]]:
-    """Yield messages with what they were stored as before, where they are the same again.
+def _again(given: list[Message], gone: list[Pair]) -> list[tuple[Message, list[bytes] | None]]:
+    """Return messages with what they were stored as before, where they are the same again and in the same order.
 
-    It goes from the end on backwards, because a history is mostly shortened at its front; each of those that are
-    gone is found once, so that the same words said anew are new. What could not be shown at all stood with what
-    came behind it, and comes back with that.
+    The longest stretches that are alike are found first, and each of those that are gone is found once: so the same
+    words said anew are new. What could not be shown at all stood with what came behind it, and comes back with that.
     """
-    ending: dict[bytes, list[tuple[list[bytes], list[bytes]]]] = {}
-    for group in _groups(gone):
-        ending.setdefault(group[0][-1], []).append(group)
-    packed = [codec.pack(message) for message in given]
+    groups = list(_groups(gone))
+    before = [one for shown, _ in groups for one in shown]
+    alike = SequenceMatcher(None, before, [codec.pack(message) for message in given], autojunk=False)
+    now = {block.a + at: block.b + at for block in alike.get_matching_blocks() for at in range(block.size)}
+    stored_at: dict[int, tuple[int, list[bytes]]] = {}
+    start = 0
+    for shown, stored in groups:
+        places = [now.get(at) for at in range(start, start + len(shown))]
+        first = places[0]
+        if first is not None and places == list(range(first, first + len(shown))):
+            stored_at[first] = len(shown), stored
+        start += len(shown)
     found: list[tuple[Message, list[bytes] | None]] = []
-    at = len(given)
-    while at > 0:
-        candidates = ending.get(packed[at - 1], [])
-        for position in range(len(candidates) - 1, -1, -1):
-            shown, stored = candidates[position]
-            if packed[max(0, at - len(shown)) : at] == shown:
-                del candidates[position]
-                found.append((given[at - 1], stored))
-                at -= len(shown)
-                break
-        else:
-            at -= 1
-            found.append((given[at], None))
-    return reversed(found)
+    at = 0
+    while at < len(given):
+        size, stored_before = stored_at.get(at, (1, None))
+        found.append((given[at], stored_before))
+        at += size
+    return found
 
 
 def _groups(gone: Sequence[Pair]) -> Iterator[tuple[list[bytes], list[bytes]]]:
