@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check lint types quick servers bench peers lock clean
+.PHONY: demo test check lint types quick servers docs screens bench peers lock clean
 
 demo: $(READY)
 	$(BIN)/tenuto demo
@@ -32,6 +32,13 @@ quick: $(READY)
 # What the tests need and no wheel carries: brought once into .servers, without root.
 servers: $(READY)
 	$(BIN)/python tests/postgres/pgbouncer.py
+
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --site-dir build/site
+
+# The pictures of the terminal in the README and the docs.
+screens: $(READY)
+	$(BIN)/python docs/internals/screens.py
 
 bench: $(READY)
 	$(BIN)/python -m bench

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Generic, NamedTuple, ParamSpec, Self, TypeVar, overload
 
 from tenuto._offload import awaitable, drive, perform, settle, wait
-from tenuto.capabilities.durable import Durable
+from tenuto.capabilities.durable import Durable, must_be_run
 from tenuto.capabilities.questions import Inbox
 from tenuto.capabilities.recovery import Crew, Due, log
 from tenuto.capabilities.run import Lanes, OnError, Run, RunState, RunThread
@@ -237,6 +237,7 @@ class AsyncDurable(Generic[P, R]):
 
     def __call__(self, run: AsyncRun, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
         """Call the function inside of a run that is open already; its steps are that run's."""
+        must_be_run(self.name, run)
         begun: Awaitable[R] = self.fn(run, *args, **kwargs)
         return begun
 

@@ -383,7 +383,7 @@ def test_a_fork_with_other_arguments_and_results(agent: Tenuto, world: World) ->
 
 def test_a_run_whose_code_changed_goes_on_as_a_fork(agent: Tenuto, world: World) -> None:
     killed(agent, lambda run: [run.step(n, world.do, n) for n in ("a", "old")])
-    with pytest.raises(StepMismatch, match=r"runs\.fork\('r', at='old'\)"):
+    with pytest.raises(StepMismatch, match=r"runs\.fork\('r', NEW_ID, at='old'\)"):
         resumed(agent, lambda run: [run.step(n, world.do, n) for n in ("a", "new")])
     agent.runs.fork("r", "r2", at="old")
     assert resumed(agent, lambda run: [run.step(n, world.do, n) for n in ("a", "new")], "r2") == ["a done", "new done"]

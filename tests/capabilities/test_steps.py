@@ -608,7 +608,7 @@ def test_usage_is_recorded_with_its_step_and_shown_as_saved(agent: Tenuto) -> No
 
     killed(agent, body)
     with agent.run("r") as run:
-        assert str(run).startswith("resuming r after model (1 step reused, 0.0 s and $0.03 saved)")
+        assert str(run).startswith("resuming r after model (1 step reused, $0.03 saved)")
         assert (run.resumed, run.reused) == (True, 1)
         run.step("model", lambda: model(run))
         run.usage("small", cost=0.01)

@@ -40,11 +40,12 @@ def commit(
     writes: Sequence[Write],
     fence: Fence | None,
     what: str,
+    request: bytes | None = None,
 ) -> Steps[Commit]:
     """Commit once; a conflict is `StaleLease` if the fence has passed on, else `StateConflict`."""
     guard = fence.check if fence is not None else None
     try:
-        return (yield from settle(context.kernel, [*checks, guard] if guard else checks, writes))
+        return (yield from settle(context.kernel, [*checks, guard] if guard else checks, writes, request))
     except Conflict as error:
         if guard is not None and fence is not None and guard.key in error.keys:
             raise StaleLease(

@@ -51,6 +51,7 @@ class Durable(Generic[P, R]):
 
     def __call__(self, run: Run, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function inside of a run that is open already; its steps are that run's."""
+        must_be_run(self.name, run)
         return self.fn(run, *args, **kwargs)
 
     def using(self, **options: Any) -> Durable[P, R]:
@@ -80,6 +81,7 @@ class Durable(Generic[P, R]):
         prepared: Callable[[Running], None] | None = None,
     ) -> Work[R]:
         """Run it to its end, or to where it pauses."""
+        yield self._fitting(run_id, args, kwargs)
         run = Run(self._engine, run_id, **self._options)
         inner = run._running
         inner.given = Given(self.name, [_stored(one) for one in args], {k: _stored(v) for k, v in kwargs.items()})
@@ -110,6 +112,7 @@ class Durable(Generic[P, R]):
 
     def queueing(self, run_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps[bool]:
         """Write down that it is to be run."""
+        yield from self._fitting(run_id, args, kwargs)
         given = Given(self.name, [_stored(one) for one in args], {k: _stored(v) for k, v in kwargs.items()})
         log = RunLog(self._engine.context, run_id)
         deadline = self._options.get("deadline")
@@ -128,12 +131,23 @@ class Durable(Generic[P, R]):
             writes: list[Write] = [line, *log.placed(fresh)]
             if fresh.user is not None:
                 writes.append(Put(user_key(fresh.user, run_id), codec.encode(None)))
+            if fresh.parent is not None:
+                writes.append(Put(RunLog(self._engine.context, fresh.parent).child_key(run_id), codec.encode(None)))
             try:
                 yield from settle(kernel, [Check(log.head_key, version), CheckEnd(log.own, last)], writes)
             except Conflict:
                 yield 0.005
             else:
                 return True
+
+    def _fitting(self, run_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps[None]:
+        """Raise where the function cannot take these arguments, before they are on record as a run's; none are its own."""
+        try:
+            inspect.signature(self.fn).bind(None, *args, **kwargs)
+        except TypeError as error:
+            if args or kwargs or RunLog(self._engine.context, run_id).head()[0] is None:
+                raise TypeError(f"{self.name} does not take these arguments: {error}. No run was begun.") from error
+        yield from ()
 
     def __repr__(self) -> str:
         """Say which function this is."""
@@ -155,6 +169,15 @@ class _Inside:
 
     def __exit__(self, *_: object) -> None:
         current.reset(self._token)
+
+
+def must_be_run(name: str, run: object) -> None:
+    """Raise where a durable function is called as if it were an ordinary one."""
+    if not hasattr(run, "step"):
+        raise TypeError(
+            f"{name} is durable: call {name}.run(RUN_ID, …), or {name}.start(RUN_ID, …) for a worker. Inside of a run, "
+            f"{name}(run, …) makes its steps that run's."
+        )
 
 
 def _stored(value: Any) -> Any:

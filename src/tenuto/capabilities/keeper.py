@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Protocol
 
-from tenuto.errors import Closed, TenutoError
+from tenuto.errors import Closed
 
 _log = logging.getLogger("tenuto.leases")
 
@@ -73,7 +73,7 @@ class Keeper:
                     going = lease.renew()
                 except Closed:
                     going = False  # the client is gone, and its leases run out
-                except TenutoError as error:
+                except Exception as error:  # noqa: BLE001 - whatever it was, the other leases are kept
                     _log.warning("%r could not be renewed and is tried again: %s", lease, error)
                     going = True
                 with self._changed:

@@ -161,11 +161,11 @@ class Lease:
         self._ended = False
         self._keeper.keep(self)
 
-    def left(self, checks: Sequence[AnyCheck], writes: Sequence[Write]) -> Steps[Commit]:
+    def left(self, checks: Sequence[AnyCheck], writes: Sequence[Write], request: bytes | None = None) -> Steps[Commit]:
         """Give the lease up and write something in the same commit; `Conflict` if it has passed on."""
         self._no_more()
         fence = [Check(self._token_key, self._token), *checks]
-        done = yield from settle(self._context.kernel, fence, [Delete(self._beat_key), *writes])
+        done = yield from settle(self._context.kernel, fence, [Delete(self._beat_key), *writes], request)
         self._token = 0
         return done
 

@@ -1,7 +1,8 @@
 """How runs are forked and deleted: the two things that are done to a whole log.
 
 A fork copies what the original had done before a step into the log of another run, some lines a commit, and is there
-when the last commit writes its head: a crash before that leaves lines that belong to no run. Each commit checks
+when the last commit writes its head: a crash before that leaves lines that belong to no run. The run's own
+conversation is forked before, as a thread: a crash behind it leaves a thread, and the id is taken. Each commit checks
 that the log is as the one before left it, so two forks into one id do not mix.
 
 Deleting first writes into the head that the run is being deleted, and takes the lease from whoever has it: from
@@ -64,13 +65,13 @@ def _meant(told: Told, given: Mapping[Any, Any], run_id: str) -> dict[int, Any]:
         step: Any = (which, 1) if isinstance(which, str) else which
         if step not in by_name:
             raise NotFound(
-                f"The run {run_id!r} has no step {which!r} on record. See which it has with runs.get({run_id!r})."
+                f"The run {run_id!r} has no step {which!r} on record. See which it has with agent.runs.get({run_id!r}).steps."
             )
         found[by_name[step]] = value
     return found
 
 
-def fork(
+def fork(  # noqa: C901, PLR0913 - what a fork is made of, one check after the other
     old: RunLog,
     new: RunLog,
     *,
@@ -79,8 +80,12 @@ def fork(
     args: tuple[Any, ...] | list[Any] | None,
     results: Mapping[Any, Any] | None,
     fence: Callable[[RunLog], Sequence[AnyCheck]],
+    conversation: Callable[[int], Steps[None]],
 ) -> Steps[None]:
-    """Let another run begin with what this one had done before a step; this one stays as it is."""
+    """Let another run begin with what this one had done before a step; this one stays as it is.
+
+    `conversation` is called, before anything is written, with how many messages of the run's own thread come along.
+    """
     head, _ = old.must()
     told = old.told(head.first)
     cut = told.next
@@ -88,10 +93,11 @@ def fork(
         cut = next((n for n, steps in named_steps(told).items() if (at, occurrence) in steps), 0)
         if not cut:
             raise NotFound(
-                f"The run {old.id!r} has no step {at!r} number {occurrence} on record. See runs.get({old.id!r})."
+                f"The run {old.id!r} has no step {at!r} number {occurrence!r} on record. See which it "
+                f"has with agent.runs.get({old.id!r}).steps."
             )
     elif args is not None:
-        raise InvalidInput("args= are those of the step at=; say which.")
+        raise InvalidInput("args= are those of the step at=; say which: at=STEP.")
     instead = _meant(told, results or {}, old.id)
     if any(n >= cut for n in instead):
         raise InvalidInput(f"results= are those of steps before {at!r}; that one and the rest run anew.")
@@ -100,6 +106,9 @@ def fork(
         raise Conflict(f"There is a run {new.id!r} already; nothing was written. Fork into another id.")
     if other is not None:
         yield from clear(new, other, version)
+    said = [op.value[1] for n, op in told.ops.items() if n < cut and _speaks(op, old.id)]
+    if said:
+        yield from conversation(max(said))
     now = new.context.kernel.now()
     last = new.last()
     started = {
@@ -123,6 +132,11 @@ def fork(
                 final.append(Put(user_key(fresh.user, new.id), codec.encode(None)))
         yield from _added(new, some, last, final, fence(new) if ends else [])
         last += len(some)
+
+
+def _speaks(op: Op, thread: str) -> bool:
+    """Tell whether this added messages to a thread."""
+    return op.identity.kind == "thread" and op.state == "done" and op.value[2] == thread
 
 
 def _after(told: Told, cut: int) -> int:
@@ -192,7 +206,8 @@ def delete(
         holder = held_by()
         if holder is not None:
             raise RunBusy(
-                f"The run {log.id!r} is in the hands of {holder}. Cancel it first with runs.cancel({log.id!r})."
+                f"The run {log.id!r} is in the hands of {holder}. Wait until it is done, or call "
+                f"agent.runs.cancel({log.id!r}) first."
             )
         gone = head._replace(status="deleting", changed=log.context.kernel.now())
         writes: list[Write] = [*log.placed(gone), Put(token, codec.encode(None))]

@@ -14,12 +14,12 @@ from __future__ import annotations
 import builtins
 import functools
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from tenuto import errors
 from tenuto.capabilities.messages import plain
-from tenuto.errors import InvalidInput, NotStorable, StepFailed, TenutoError
+from tenuto.errors import InDoubt, InvalidInput, NotStorable, Paused, StepFailed, TenutoError
 from tenuto.kernel import codec
 
 _TEXT: Final = 20_000
@@ -137,6 +137,28 @@ def raised(data: dict[str, Any]) -> Exception:
 def comes_back(error: BaseException) -> bool:
     """Tell whether an error will be raised again as the type it has."""
     return type(raised(told(error))) is type(error)
+
+
+def paused_in(error: BaseException | None) -> BaseException | None:
+    """Return what an error means to a run: a group of nothing but pauses, as a task group raises it, is a pause."""
+    if not isinstance(error, BaseExceptionGroup) or isinstance(error, ExceptionGroup):
+        return error
+    leaves = [one for one in within(error, causes=False) if not isinstance(one, BaseExceptionGroup)]
+    if not all(isinstance(one, Exception | Paused) for one in leaves):
+        return error
+    failed = [one for one in leaves if isinstance(one, Exception)]
+    doubts = [one for one in leaves if isinstance(one, InDoubt)]
+    return (failed or doubts or leaves)[0]
+
+
+def within(error: BaseException | None, *, causes: bool = True) -> Iterator[BaseException]:
+    """Yield an error, those that it is a group of, and those that led to it."""
+    while error is not None:
+        yield error
+        if isinstance(error, BaseExceptionGroup):
+            for one in error.exceptions:
+                yield from within(one, causes=causes)
+        error = (error.__cause__ or error.__context__) if causes else None
 
 
 def _known(kind: type) -> type | None:

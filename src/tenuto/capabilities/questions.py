@@ -135,7 +135,7 @@ class Inbox:
     def _found(self, question_id: str) -> tuple[Question, int]:
         record = self._kernel.read([_key(keys.name(question_id, "question id"))])[0]
         if record is None:
-            raise NotFound(f"There is no question {question_id!r}. See which there are with inbox.list().")
+            raise NotFound(f"There is no question {question_id!r}. See which there are with agent.inbox.list().")
         return _question(record), record.version
 
     def _must_be_open(self, question: Question) -> None:
@@ -143,7 +143,7 @@ class Inbox:
             by = f" by {question.by}" if question.by else ""
             raise Conflict(
                 f"The question {question.id!r} was {question.status}{by} before; nothing was written. "
-                "Read it with inbox.get() and act on what it says.",
+                f"Read it with agent.inbox.get({question.id!r}) and act on what it says.",
                 [_key(question.id)],
             )
 

@@ -7,17 +7,15 @@ is written to find out, and nothing is remembered: a worker that dies leaves not
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 from tenuto.capabilities import questions
 from tenuto.capabilities.durable import Durable, Face
 from tenuto.capabilities.leases import is_free
-from tenuto.capabilities.runlog import FAILED, OPEN_RUNS, Head, RunLog, head_of, id_of
+from tenuto.capabilities.runlog import FAILED, OPEN_RUNS, OVER, Head, RunLog, head_of, id_of
 from tenuto.capabilities.running import Engine, Running
 from tenuto.errors import Closed, Conflict, InvalidInput, Paused, RunBusy, StorageUnavailable, TenutoError
 from tenuto.kernel import keys
@@ -68,9 +66,35 @@ def due(engine: Engine) -> Iterator[Due]:
                     for kind, ref in head.waits
                     if kind == "question"
                 ]
+                come += [_can_go_on(engine, ref) for kind, ref in head.waits if kind == "run"]
                 why = "what it waits for has come" if any(come) else ""
             if why:
                 yield Due(run_id, head, record.version, why)
+
+
+def _can_go_on(engine: Engine, run_id: str, seen: frozenset[str] = frozenset()) -> bool:
+    """Tell whether a run that another one waits for is over, or could go on in that one's hands.
+
+    Two that wait for each other, and that nobody has in hand, could: whoever goes on finds the other free.
+    """
+    if run_id in seen:
+        return True
+    own = RunLog(engine.context, run_id)
+    head, _ = own.head()
+    if head is None or head.status in (*OVER, "deleting"):
+        return True
+    kernel = engine.context.kernel
+    if not is_free(kernel.read([keys.pack(run_id, "run", "beat")])[0]):
+        return False
+    if _why(head, kernel.now()):
+        return True
+    awaited = _awaited(own, head)
+    found = kernel.read(awaited) if awaited else []
+    come = [
+        record is not None if kind == "signal" else not questions.is_open(record)
+        for (kind, _), record in zip((one for one in head.waits if one[0] != "run"), found, strict=True)
+    ]
+    return any(come) or any(_can_go_on(engine, ref, seen | {run_id}) for kind, ref in head.waits if kind == "run")
 
 
 def _awaited(own: RunLog, head: Head) -> list[bytes]:
@@ -92,7 +116,7 @@ def given_up(engine: Engine, one: Due) -> Steps[None]:
     error = {
         "type": "Interrupted",
         "message": f"The run was taken over {one.head.takeovers} times in a row without getting on; whatever it does "
-        f"next ends its process. Find out why, then call runs.retry({one.id!r}).",
+        f"next ends its process. Find out why, then call agent.runs.retry({one.id!r}).",
     }
     head = one.head._replace(status="failed", changed=engine.context.kernel.now())
     try:
@@ -116,6 +140,10 @@ class Crew:
         self._unknown: set[str] = set()
         self.in_hand: set[str] = set()
         self.stop = threading.Event()
+        if queued and functions:
+            log.info("A worker goes on with the runs of %s.", ", ".join(sorted(functions)))
+        elif queued:
+            log.warning("A worker has nothing to do: no durable function is registered here. Import what registers it.")
 
     def next(self, most: int) -> Steps[list[Due]]:
         """Return up to so many runs to go on with."""
@@ -149,6 +177,7 @@ class Crew:
             running.stopping = self.stop
 
         function = Durable(self._engine, str(one.head.fn), self._functions[str(one.head.fn)], {"wait": 0})
+        log.info("The run %r of %r goes on (%s).", one.id, function.name, one.why)
         try:
             yield from function.running(one.id, (), {}, face=face, prepared=prepared)
         except RunBusy:
@@ -162,10 +191,11 @@ class Crew:
         except Exception as error:  # noqa: BLE001 - it is on the run's record
             log.warning("The run %r failed: %s: %s", one.id, type(error).__name__, error)
             return "failed"
+        log.info("The run %r is completed.", one.id)
         return "completed"
 
 
-def work(
+def work(  # noqa: C901 - one loop
     crew: Crew, engine: Engine, *, concurrency: int, poll: float, grace: float, once: bool = False
 ) -> dict[str, str]:
     """Go on with runs, some at once, on threads, until told to stop; with `once`, until there is none now."""
@@ -174,12 +204,17 @@ def work(
     clock = engine.context.clock
     done: dict[str, str] = {}
     changed = threading.Event()
-    pool = ThreadPoolExecutor(concurrency, thread_name_prefix="tenuto-worker")
 
-    def finished(run_id: str, future: Future[str]) -> None:
-        crew.in_hand.discard(run_id)
-        done[run_id] = future.result() if future.exception() is None else "interrupted"
-        changed.set()
+    def go(one: Due) -> None:
+        outcome = "interrupted"
+        try:
+            outcome = perform(crew.resuming(one), clock)
+        except BaseException as error:  # noqa: BLE001 - it ends here as it would end a process of its own
+            log.warning("The run %r was interrupted: %s: %s", one.id, type(error).__name__, error)
+        finally:
+            done[one.id] = outcome
+            crew.in_hand.discard(one.id)
+            changed.set()
 
     try:
         while not crew.stop.is_set():
@@ -196,8 +231,8 @@ def work(
                 if once and one.id in done:
                     continue
                 crew.in_hand.add(one.id)
-                future = pool.submit(perform, crew.resuming(one), clock)
-                future.add_done_callback(functools.partial(finished, one.id))
+                # Not a pool's: Python would wait for its threads at the end, for however long a step takes.
+                threading.Thread(target=go, args=(one,), name=f"tenuto-worker {one.id}", daemon=True).start()
             if once and not crew.in_hand and all(one.id in done for one in found):
                 return done
             changed.wait(poll)
@@ -207,5 +242,4 @@ def work(
         while crew.in_hand and waited < grace:
             threading.Event().wait(0.05)
             waited += 0.05
-        pool.shutdown(wait=False, cancel_futures=True)
     return done

@@ -7,7 +7,8 @@ found by name and arguments among those.
 
 A step that is not on record is new, and may be run, once everything on record has been asked for; with a key, or
 beside others, also before. A recorded step under another name, with the same key or the same arguments, shows
-that it was renamed: it is not run again.
+that it was renamed: it is not run again. Nor is one whose name is on record with a key and that is asked for
+without, or the other way round.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Past:
 
     def __init__(self, run_id: str, told: Told) -> None:
         self._run = run_id
+        self._ops = told.ops
         self.next = told.next
         self._alone: deque[Op] = deque()
         self._beside: dict[Same, deque[Op]] = {}
@@ -99,11 +101,21 @@ class Past:
         if identity.key is not None:
             for name in self._names.get((identity.kind, identity.key), ()):
                 return self._keyed[identity.kind, name, identity.key][0]
-            return None
+            return self._unkeyed(identity)
+        for (kind, name, _), kept in self._keyed.items():  # it had a key, which was taken away
+            if (kind, name) == (identity.kind, identity.name):
+                return kept[0]
         for (kind, name, digest), ops in self._beside.items():
             renamed = kind == identity.kind and digest == identity.described.digest != LENIENT and name != identity.name
             if renamed or not identity.together:
                 return ops[0]
+        return None
+
+    def _unkeyed(self, identity: Identity) -> Op | None:
+        """Return a step of that name that is on record without a key: one was given to it since."""
+        for op in (*self._alone, *(op for ops in self._beside.values() for op in ops)):
+            if (op.identity.kind, op.identity.name) == (identity.kind, identity.name):
+                return op
         return None
 
     def refuse(self, identity: Identity, op: Op) -> StepMismatch:
@@ -111,8 +123,11 @@ class Past:
         return self._mismatch(identity, op)
 
     def went_on(self, op: Op) -> bool:
-        """Tell whether the code went on behind an error: then it handled it, and is given it again."""
-        return self.next > op.following
+        """Tell whether the code went on behind an error: then it handled it, and is given it again.
+
+        Beside others the order tells nothing: a neighbour goes on by itself. There it is known from the run's end.
+        """
+        return self.next > op.following and not (op.identity.together and op.left)
 
     def due(self, kind: str) -> Op | None:
         """Return the next thing of a kind on record that the code has not asked for yet."""
@@ -133,21 +148,34 @@ class Past:
         op = self.left()
         if op is None:
             return None
-        name = op.identity.name
         return StepMismatch(
-            f"The run {self._run!r} came to its end without asking for {_called(op.identity)}, which is on record. "
-            f"Let the code ask for it again, or go on from there with runs.fork({self._run!r}, at={name!r}).",
-            name,
+            f"The run {self._run!r} came to its end without asking for {_called(op.identity)}, which is on record "
+            f"(number {op.n}). Let the code ask for it again and make the same call, or go on from there in another "
+            f"run: {self._fork(op)}.",
+            op.identity.name,
         )
+
+    def _fork(self, op: Op) -> str:
+        """Return the call that begins another run with what there is before a step."""
+        key, name = op.identity.key, op.identity.name
+        which = sum(other.identity.name == name and other.n <= op.n for other in self._ops.values())
+        occurrence = f", occurrence={which if key is None else key!r}" if key is not None or which > 1 else ""
+        return f"agent.runs.fork({self._run!r}, NEW_ID, at={name!r}{occurrence})"
 
     def _mismatch(self, identity: Identity, due: Op) -> StepMismatch:
         name, was = identity.name, due.identity
-        advice = f"Let the code ask for what is on record, or go on from there with runs.fork({self._run!r}, at={was.name!r})."
+        advice = (
+            "Let the code ask for what is on record and make the same call again, or go on from there in another run: "
+            f"{self._fork(due)}."
+        )
         if (was.kind, was.name, was.key) == (identity.kind, name, identity.key):
             differs = difference(was.described, identity.described)
+            more = " An item of run.map is known by its place: give the same items in the same order."
+            if identity.kind != "map":
+                more = " In runs to come, give a step whose arguments may change a key=."
             return StepMismatch(
                 f"The run {self._run!r} asks for {_called(identity)} with other arguments than on record: {differs}. "
-                f"Nothing was run. {advice} If the arguments do not matter, give the step a key=.",
+                f"Nothing was run. {advice}{more}",
                 name,
             )
         return StepMismatch(

@@ -22,12 +22,13 @@ from typing import Any, Literal, Self, TypeVar
 
 from tenuto.capabilities import waiting
 from tenuto.capabilities.arguments import Described
+from tenuto.capabilities.outcomes import paused_in
 from tenuto.capabilities.replay import LENIENT
 from tenuto.capabilities.runlog import EMITTED, RESULT, Identity
 from tenuto.capabilities.running import Engine, Running, current, current_step
 from tenuto.capabilities.stepping import MISSING, Effect, Lane, Retry, Step, Verify, recalled, stepping
 from tenuto.capabilities.threads import Thread
-from tenuto.errors import InvalidInput, StaleLease
+from tenuto.errors import InvalidInput, Paused
 from tenuto.kernel import codec, keys
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.contract import Append
@@ -235,7 +236,10 @@ class Run:
         """End the body."""
         if self._tokens:
             current.reset(self._tokens.pop())
-        yield from self._running.leave(error, self.result)
+        meant = paused_in(error)
+        yield from self._running.leave(meant, self.result)
+        if meant is not None and meant is not error and isinstance(meant, Paused):
+            raise meant from error
 
     def __enter__(self) -> Self:
         """Take the run: begin it, or resume it."""
@@ -267,13 +271,12 @@ def noted(run: Running, kind: str, make: Callable[[], Any], *, name: str | None 
     identity = Identity(kind, name or kind, None, Described(LENIENT), together=run.beside())
     op = yield from run.recall(identity)
     if op is not None:
-        return run.value_of(op)
+        return (yield run.value_of(op)) if op.apart else op.value
     run.may_begin(f"run.{kind}")
-    value = codec.unpack(codec.pack(make()))
-    data = [identity.stored(), 0, value, False, 0.0, list(usage), False]
     with run.busy():
-        checks, writes = yield run.log.weighed(RESULT, run.number(), data, 2)
-        yield run.write(checks, writes)
+        value = codec.unpack(codec.pack(make()))
+        data = [identity.stored(), 0, value, False, 0.0, list(usage), False]
+        yield run.record(RESULT, run.number(), data, 2)
     return value
 
 
@@ -289,6 +292,8 @@ class Lanes:
         self._step = step
         self._items = list(items)
         self._on_error = on_error
+        again = run.mapping(step.name)
+        self._again = "" if again == 1 else f"#{again}"
         self._next = itertools.count()
         self._failed = threading.Event()
         self._errors: dict[int, BaseException] = {}
@@ -301,7 +306,7 @@ class Lanes:
         try:
             while not self._failed.is_set() and (at := next(self._next)) < len(self._items):
                 step = Step(
-                    one.name, one.fn, (self._items[at],), str(at), one.effect, one.verify, one.retry, one.timeout,
+                    one.name, one.fn, (self._items[at],), f"{at}{self._again}", one.effect, one.verify, one.retry, one.timeout,
                     one.schema, "map", lane,
                 )  # fmt: skip
                 try:
@@ -314,9 +319,9 @@ class Lanes:
             self._failed.set()
             raise
         finally:
-            checks, writes = lane.taken()
+            writes = lane.taken()
             if writes:
-                yield self._run.write(checks, writes, saving=True)
+                yield self._run.write([], writes, saving=True)
 
     def results(self) -> list[Any]:
         """Return what came of the items, in order; raise the first error unless errors are kept."""
@@ -423,14 +428,10 @@ class RunThread:
         n = run.number()
 
         def along(before: int, after: int) -> list[Append]:
-            return [run.log.line(RESULT, n, [identity.stored(), 0, [before, after], False, 0.0, [], False])]
+            return [run.log.line(RESULT, n, [identity.stored(), 0, [before, after, self.id], False, 0.0, [], False])]
 
         with run.busy():
-            try:
-                return int((yield self._thread.appending(messages, fence=run.lease, along=along)))
-            except StaleLease as error:
-                yield run.fenced_out(error, [], [])
-                raise
+            return int((yield run.guarded(self._thread.appending(messages, fence=run.lease, along=along))))
 
     def messages(self, last: int | None = None, after: int | None = None) -> list[Any]:
         """Return the conversation as it is at this point of the run: all, the `last` so many, those `after` a number."""

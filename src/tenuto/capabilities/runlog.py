@@ -39,6 +39,9 @@ _EVERY: Final = keys.pack("runs", "index", "every")
 _OPEN: Final = keys.pack("runs", "open")
 _OF_USER: Final = keys.pack("runs", "index", "user")
 _PAGE: Final = 5_000
+_GETS_ON: Final = frozenset({RESULT, ERROR, DOUBT, HALTED, WAITS, EMITTED, COMPLETED, FAILED, QUEUED})
+_WORTH: Final = 0.05
+"""Seconds that are worth to be told of."""
 _TOO_LARGE: Final = 4 * 1024 * 1024
 
 
@@ -101,6 +104,8 @@ class Op:
     until: float | None = None
     ref: str | None = None
     verified = False
+    left = False
+    """True where its error left the run."""
 
     def __init__(self, n: int, identity: Identity, at: float) -> None:
         self.n = n
@@ -119,6 +124,8 @@ class Told:
         self.error: dict[str, Any] | None = None
         self.form, self.value, self.raw = PLAIN, None, b""
         self.last = 0
+        self.got_on = 0
+        """The last line that says that something has come of the run's work."""
 
     @property
     def next(self) -> int:
@@ -149,7 +156,7 @@ class RunLog:
         """Return the head and its version; `NotFound` if there is no such run."""
         head, version = self.head()
         if head is None or head.status == "deleting":
-            raise NotFound(f"There is no run {self.id!r}. See which there are with runs.list().")
+            raise NotFound(f"There is no run {self.id!r}. See which there are with agent.runs.list().")
         return head, version
 
     def entries(self, first: int) -> Iterator[Entry]:
@@ -166,8 +173,8 @@ class RunLog:
         found, last = Told(), 0
         for entry in self.entries(first):
             last = entry.number
-            if not entry.forgotten:
-                _fold(found, entry)
+            if not entry.forgotten and _fold(found, entry) in _GETS_ON:
+                found.got_on = entry.number
         found.last = last
         return found
 
@@ -270,7 +277,8 @@ def references(entry: Entry) -> set[bytes]:
     return set() if entry.forgotten else held_in(codec.decode(entry.value)[4])
 
 
-def _fold(told: Told, entry: Entry) -> None:  # noqa: C901, PLR0912 - one kind of line after the other
+def _fold(told: Told, entry: Entry) -> int:  # noqa: C901, PLR0912 - one kind of line after the other
+    """Take a line in; return of which kind it is."""
     line = codec.decode(entry.value)
     kind, n, data, at = line[2], line[3], line[4], entry.written_at
     op = told.ops.get(n)
@@ -300,6 +308,7 @@ def _fold(told: Told, entry: Entry) -> None:  # noqa: C901, PLR0912 - one kind o
             op = told.ops[n] = Op(n, identity_of(identity), at)
         op.state, op.attempts, op.error = "begun", attempt, error
         op.question = None  # what was said of an earlier attempt says nothing of this one
+        op.left = False
         op.doubts += why == "doubt"
     elif kind == WAITS:
         op = told.ops[n] = Op(n, identity_of(data[0]), at)
@@ -317,8 +326,38 @@ def _fold(told: Told, entry: Entry) -> None:  # noqa: C901, PLR0912 - one kind o
         told.form, told.value, told.raw = data[0], data[1], entry.value if data[2] else b""
     elif kind == FAILED:
         told.error = data
+        for number in data.get("steps", ()):
+            if number in told.ops:
+                told.ops[number].left = True
+    return int(kind)
 
 
 def usage_sum(ops: Iterable[Op]) -> float:
     """Return what steps cost, as far as they said so."""
     return float(sum(one[3] for op in ops for one in op.usage if one[3] is not None))
+
+
+def resume_line(run_id: str, told: Told, *, resumed: bool, over: bool) -> str:
+    """Say where a run stands as it is taken: `resuming trip-42 at book (1 step reused, 4.1 s saved)`."""
+    if not resumed and not over:
+        return f"starting {run_id}"
+    ops = [op for _, op in sorted(told.ops.items()) if op.identity.kind in ("step", "map")]
+    done = [op for op in ops if op.state == "done"]
+    due = [op for op in ops if op.state != "done" and not (op.state == "error" and told.next > op.following)]
+    where = f" at {_called(due[0], ops)}" if due else f" after {_called(done[-1], ops)}" if done else ""
+    cost, took = usage_sum(done), sum(op.seconds for op in done)
+    saved = [f"{took:.1f} s"] if took >= _WORTH else []
+    saved += [f"${cost:.2f}"] if cost else []
+    count = f"{len(done)} step{'' if len(done) == 1 else 's'} reused"
+    if saved:
+        count += f", {' and '.join(saved)} saved"
+    return f"{'replaying' if over else 'resuming'} {run_id}{'' if over else where} ({count})"
+
+
+def _called(op: Op, ops: Sequence[Op]) -> str:
+    """Return what a step is called among others: its name, with its key or which one of that name it is."""
+    name, key = op.identity.name, op.identity.key
+    if key is not None:
+        return f"{name} [{key}]"
+    which = sum(other.identity.name == name and other.n <= op.n for other in ops)
+    return name if which == 1 else f"{name} number {which}"

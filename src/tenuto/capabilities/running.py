@@ -11,17 +11,17 @@ A run that is completed is not taken: its code may be run again, and finds every
 from __future__ import annotations
 
 import contextvars
-import itertools
 import logging
+import os
 import secrets
-import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from tenuto.capabilities import lives, outcomes
 from tenuto.capabilities.context import Context, commit
+from tenuto.capabilities.flight import Flight, here
 from tenuto.capabilities.keeper import Keeper
 from tenuto.capabilities.leases import Lease
 from tenuto.capabilities.questions import Inbox
@@ -40,14 +40,12 @@ from tenuto.capabilities.runlog import (
     Op,
     RunLog,
     Told,
-    usage_sum,
+    resume_line,
     user_key,
 )
 from tenuto.capabilities.threads import Threads
 from tenuto.errors import (
-    AmbiguousStep,
     Cancelled,
-    Closed,
     Conflict,
     InDoubt,
     InvalidInput,
@@ -55,6 +53,7 @@ from tenuto.errors import (
     Paused,
     RunBusy,
     StaleLease,
+    StateConflict,
     StepMismatch,
     StorageUnavailable,
     TimedOut,
@@ -62,12 +61,14 @@ from tenuto.errors import (
 from tenuto.kernel import codec
 from tenuto.kernel.bell import Pause
 from tenuto.kernel.contract import AnyCheck, Check, CheckEnd, Commit, Put, Write
-from tenuto.kernel.transact import Steps, backoff, settle
+from tenuto.kernel.transact import Steps, backoff, done, new_request, settle
 from tenuto.kernel.work import Work
 
+R = TypeVar("R")
+Weighed = Steps[tuple[list[AnyCheck], list[Write]]]
 log: Final = logging.getLogger("tenuto.runs")
-_marks: Final = itertools.count()
 TTL: Final = 10.0
+_A_WHILE: Final = 5.0
 PATIENCE: Final = 60.0
 """For so many seconds a result is tried to be stored while the store is away."""
 
@@ -107,7 +108,7 @@ class Given(NamedTuple):
     kwargs: dict[str, Any]
 
 
-class Running:
+class Running(Flight):
     """One run in this process's hands."""
 
     def __init__(
@@ -121,10 +122,10 @@ class Running:
         deadline: float | None = None,
         given: Given | None = None,
     ) -> None:
+        self.log = RunLog(engine.context, run_id)
+        super().__init__(self.log.id)
         self.engine = engine
         self.context = engine.context
-        self.log = RunLog(engine.context, run_id)
-        self.id = self.log.id
         self.user = user
         self.block = block
         self.lease = Lease(engine.context, engine.keeper, run_id, kind="run", ttl=TTL, wait=None)
@@ -143,24 +144,22 @@ class Running:
         self._wait = wait
         self._deadline = deadline
         self._head: Head | None = None
-        self._open = False
         self._lost: BaseException | None = None
-        self.next = 1
-        """The number of whatever begins next."""
-        self._equals: dict[tuple[str, str, Any], int] = {}
-        self._flying: dict[str, int] = {}
-        self._lock = threading.Lock()
-        self._home: tuple[int, int] = (0, 0)
+        """Why nothing more may be done here: the run has passed on, or the store is away and the record has a gap."""
+        self._raised: list[tuple[BaseException, int]] = []
+        self.leaving = False
 
     # -- taking it ---------------------------------------------------------------------------------------------
 
     def take(self) -> Steps[None]:
         """Take the run and read what it has done; `RunBusy` if somebody else has it for longer than we wait."""
         if self._open:
-            raise InvalidInput(f"The run {self.id!r} is open already in this handle.")
+            raise InvalidInput(f"The run {self.id!r} is open already in this handle; go on with the one you have.")
         above = current.get()
         if above is not None and above.id == self.id and above.engine is self.engine:
             raise RunBusy(f"The run {self.id!r} is asked for inside of itself. Give what it begins an id of its own.")
+        if above is not None and self.stopping is None:
+            self.stopping = above.stopping  # a worker that is to stop waits for no run inside of another
         left, hurried = self._wait, 0  # counted by what was slept: a clock set back would never end it
         for delay in backoff(None, first=0.01, most=0.25):
             head, version = self.log.head()
@@ -171,13 +170,16 @@ class Running:
             if holder is None:
                 if (yield from self._taken(head, version)):
                     return
-                hurried += 1  # a signal has come meanwhile, or somebody was faster
-                if hurried < 5:
+                hurried += 1
+                if hurried < 100:
+                    yield min(delay, 0.02)  # somebody took it, or sent it a signal just then: look again
                     continue
                 holder = "somebody who was faster"
             if left <= 0:
+                self._holds_up(above)
                 raise RunBusy(
-                    f"The run {self.id!r} is in the hands of {holder}. Wait for it with wait=, or read it with runs.get()."
+                    f"The run {self.id!r} is in the hands of {holder}. Wait longer with wait=, or look at it with "
+                    f"agent.runs.get({self.id!r})."
                 )
             pause = min(delay, left)
             left -= pause
@@ -197,17 +199,19 @@ class Running:
                 return False
             self.lease.kept()
         self._head, self.told, self.past = head, told, Past(self.id, told)
-        self.waits, self.instead, self._lost, self._equals = [], None, None, {}
+        self.waits, self.instead, self._lost, self.leaving = [], None, None, False
+        self._equals, self._maps, self._raised = {}, {}, []
         self.user = head.user
         self.next = told.next
-        self._open, self._home = True, _here()
+        self._open, self._home, self._pid = True, here(), os.getpid()
         return True
 
     def _fits(self, head: Head, told: Told) -> None:
         """Raise unless what is asked for is what was begun."""
         if head.status == "cancelled":
             raise Cancelled(
-                f"The run {self.id!r} was cancelled. To let it go on after all, call runs.retry({self.id!r}).", self.id
+                f"The run {self.id!r} was cancelled. To let it go on after all, call agent.runs.retry({self.id!r}).",
+                self.id,
             )
         if self.user is not None and head.user != self.user:
             raise Conflict(
@@ -238,7 +242,7 @@ class Running:
                 writes.append(Put(RunLog(self.context, head.parent).child_key(self.id), codec.encode(None)))
         else:
             self.resumed = head.status != "queued" or bool(told.ops)
-            idle = head.status == "running" and head.upto == last
+            idle = head.status == "running" and told.got_on <= head.upto
             head = head._replace(takeovers=head.takeovers + 1 if idle else 0)
             writes = [self.log.line(RESUMED, 0, None)] if self.resumed else []
         head = head._replace(status="running", changed=now, wake=None, waits=(), upto=last + len(writes[:1]))
@@ -265,7 +269,7 @@ class Running:
         if op is None and self.over:
             raise StepMismatch(
                 f"The run {self.id!r} is completed, and {identity.name!r} is not on its record. Nothing was run. "
-                "Use another id for more work, or runs.fork.",
+                f"Use another id for more work, or go on from here in another run: agent.runs.fork({self.id!r}, NEW_ID).",
                 identity.name,
             )
         return op
@@ -281,72 +285,47 @@ class Running:
                 self._equals[which] = self._equals.get(which, 0) + 1
         return op
 
-    def value_of(self, op: Op) -> Any:
-        """Return what came of something, as it is stored."""
-        return self.log.value(op) if op.apart else op.value
-
-    def number(self) -> int:
-        """Return the number of something that begins now."""
-        with self._lock:
-            self.next += 1
-            return self.next - 1
-
-    def equal(self, identity: Identity) -> int:
-        """Return which one of its equals this is, from 1 on."""
-        which = (identity.kind, identity.name, identity.key if identity.key is not None else identity.described.digest)
-        with self._lock:
-            self._equals[which] = self._equals.get(which, 0) + 1
-            return self._equals[which]
-
-    def beside(self) -> bool:
-        """Tell whether this is asked beside other steps, or from another task or thread than the run's own."""
-        return bool(self._flying) or _here() != self._home
+    def value_of(self, op: Op) -> Steps[Any]:
+        """Return what came of something, as it is stored; its large parts are read."""
+        return done(lambda: self.log.value(op) if op.apart else op.value)
 
     @contextmanager
-    def busy(self) -> Iterator[None]:
-        """Know that something is being written or waited for, so that the run is not left meanwhile."""
-        mark = f"\0{next(_marks)}"
-        self._flying[mark] = 1
+    def awaiting(self, kind: str, ref: str, until: float | None) -> Iterator[None]:
+        """Know what the run waits for, from before it is written: also if whoever waits is cancelled meanwhile."""
+        one = (kind, ref, until)
+        self.waits.append(one)
         try:
             yield
-        finally:
-            del self._flying[mark]
-
-    @contextmanager
-    def flying(self, identity: Identity) -> Iterator[None]:
-        """Know that a step is in flight; `AmbiguousStep` if it could not be told from another one."""
-        name = identity.name if identity.key is None else f"{identity.name}\0{identity.key}"
-        with self._lock:
-            if name in self._flying:
-                raise AmbiguousStep(
-                    f"Two steps {identity.name!r} of the run {self.id!r} are in flight at once and could not be told "
-                    "apart on a replay; this one was not run. Give each a key= of its own, or use run.map."
-                )
-            self._flying[name] = 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                del self._flying[name]
+        except Exception:
+            self.waits.remove(one)
+            raise
+        self.waits.remove(one)
 
     def must_go_on(self, what: str) -> None:
         """Raise unless this run may do something more now."""
-        if not self._open:
-            raise Closed(f"The run {self.id!r} is not open here; {what} was not done. Use it inside of `with`.")
+        self._must_be_open(what)
         if self._lost is not None:
             raise self._lost
         inside = current_step.get()
         if inside is not None and inside.run is self:
-            raise InvalidInput(f"{what} was asked for inside of a step, whose function would not run on a replay.")
+            raise InvalidInput(
+                f"{what[:1].upper()}{what[1:]} was asked for inside of a step, whose function is not called on a replay. "
+                "Ask for it in the run's body, or let the step begin a run of its own."
+            )
 
     def may_begin(self, what: str) -> None:
         """Raise if nothing new may begin: the run is to stop, or its time is over."""
         if self.stopping is not None and self.stopping.is_set():
             raise Stopped(f"The run {self.id!r} stops before {what}, and goes on elsewhere.", self.id)
+        self.in_time(what)
+
+    def in_time(self, what: str) -> None:
+        """Raise `TimedOut` if the run's time is over."""
         deadline = self._head.deadline if self._head is not None else None
         if deadline is not None and self.context.kernel.now() > deadline:
             raise TimedOut(
-                f"The run {self.id!r} has passed its deadline; {what} was not done. deadline= gives it a later one, counted from when it began."
+                f"The run {self.id!r} has passed its deadline; {what} was not done. Make the same call with a later "
+                "deadline=, counted from when the run began."
             )
 
     # -- writing -----------------------------------------------------------------------------------------------
@@ -354,19 +333,54 @@ class Running:
     def write(
         self, checks: Sequence[AnyCheck], writes: Sequence[Write], *, saving: bool = False
     ) -> Steps[Commit | None]:
-        """Commit under the run's lease. With `saving`, what would be lost otherwise is tried for a while."""
+        """Commit under the run's lease. With `saving`, what would be lost otherwise is tried for a while.
+
+        It happens once, however often it is tried. If it fails because the store is away, this is the end of the run
+        in this process: what the code did next would stand on a record with a gap.
+        """
         waited = 0.0
+        request = new_request(self.context.kernel.now())
         for delay in backoff(None, first=0.05, most=2.0):
             try:
-                return (yield from commit(self.context, checks, writes, self.lease, f"The run {self.id!r}"))
+                return (yield from commit(self.context, checks, writes, self.lease, f"The run {self.id!r}", request))
             except StaleLease as error:
                 yield from self.fenced_out(error, checks, writes if saving else ())
-            except StorageUnavailable:
+            except StorageUnavailable as error:
                 waited += delay
                 if not saving or waited > PATIENCE:
+                    self._lost = error
                     raise
             yield delay
         raise AssertionError("the back-off never ends")
+
+    def record(self, kind: int, n: int, data: list[Any], at: int, *, saving: bool = False) -> Steps[None]:
+        """Add a line whose part `at` may be large. A large part that others refer to just then is counted again."""
+        waited = 0.0
+        for delay in backoff(None, first=0.05, most=2.0):
+            try:
+                checks, writes = yield from self.log.weighed(kind, n, data, at)
+                yield from self.write(checks, writes, saving=saving)
+            except StateConflict:
+                yield delay / 50
+            except StorageUnavailable as error:
+                waited += delay
+                if self._lost is not None or not saving or waited > PATIENCE:
+                    self._lost = error
+                    raise
+                yield delay
+            else:
+                return
+
+    def guarded(self, steps: Steps[R]) -> Steps[R]:
+        """Do what commits under the run's lease by itself."""
+        try:
+            return (yield from steps)
+        except StaleLease as error:
+            yield from self.fenced_out(error, (), ())
+        except StorageUnavailable as error:
+            self._lost = error
+            raise
+        raise AssertionError("who is fenced out does not go on")
 
     def fenced_out(self, error: StaleLease, checks: Sequence[AnyCheck], writes: Sequence[Write]) -> Steps[None]:
         """Raise `Cancelled` if that is why we may not write any more; what had been done is recorded still."""
@@ -376,29 +390,50 @@ class Running:
             if writes:
                 with suppress(Conflict):  # somebody has let it go on meanwhile
                     yield from settle(self.context.kernel, [token, *checks], writes)
-            self._lost = Cancelled(f"The run {self.id!r} was cancelled.", self.id)
+            self._lost = Cancelled(
+                f"The run {self.id!r} was cancelled; what it had done by then is on record. Stop this work here.",
+                self.id,
+            )
         else:
             self._lost = StaleLease(
-                f"The run {self.id!r} has passed to another holder; nothing was written. Stop this work here.",
+                f"The run {self.id!r} has passed to another holder, who goes on with it; nothing was written. Stop this work here.",
                 error.keys,
             )
         raise self._lost from error
 
+    def _holds_up(self, above: Running | None) -> None:
+        """Let the run in which this one was begun know that it pauses with it, and goes on when this one can."""
+        if above is not None and above.engine is self.engine:
+            above.waits.append(("run", self.id, None))
+        elif above is not None:  # of another client: it cannot know, and looks again in a while
+            above.waits.append(("", "", above.context.kernel.now() + _A_WHILE))
+
     # -- leaving it --------------------------------------------------------------------------------------------
 
-    def leave(self, error: BaseException | None, result: Any = None) -> Work[None]:
+    def raises(self, error: Exception, op_number: int, identity: Identity) -> Exception:
+        """Return an error that is about to be raised, and remember of which step it is: it may leave the run."""
+        if identity.together:
+            self._raised.append((error, op_number))
+        return error
+
+    def leave(self, error: BaseException | None, result: Any = None) -> Work[None]:  # noqa: C901 - one way out after the other
         """Leave the run: completed, failed, paused, or interrupted."""
         orderly = error is None or isinstance(error, Exception | Paused)
-        while orderly and self._flying:
-            yield Pause(0.005)  # steps beside come to their end, and are recorded
-        was_open, self._open = self._open, False
+        self.leaving, was_open = orderly, False
+        while True:
+            with self._lock:
+                if not orderly or not (self._flying or self._busy):
+                    was_open, self._open = self._open, False
+                    break
+            yield Pause(0.005)  # what is done beside comes to its end, and is recorded
         if not was_open or self.over:
             forgotten = self.past.forgotten() if was_open and error is None else None
             if forgotten is not None:
                 raise forgotten
             return
-        if self._lost is not None or isinstance(error, StaleLease | Cancelled):
-            yield self.lease.release.steps(self.lease)  # type: ignore[attr-defined]
+        of_another = isinstance(error, Cancelled) and error.run != self.id
+        if self._lost is not None or (isinstance(error, StaleLease | Cancelled) and not of_another):
+            yield _quietly(self.lease.release.steps(self.lease))  # type: ignore[attr-defined]
             if error is None and self._lost is not None:
                 raise self._lost
             return
@@ -410,7 +445,9 @@ class Running:
             raise problem
         if isinstance(error, StorageUnavailable) or not isinstance(error, Exception | Paused):
             yield _quietly(self.lease.release.steps(self.lease))  # type: ignore[attr-defined]
-        elif isinstance(error, Exception):
+        elif isinstance(error, RunBusy) and self.waits:
+            yield from self._pause(error)
+        elif isinstance(error, Exception) or of_another:
             yield from self._fail(error)
         else:
             yield from self._pause(error)
@@ -423,37 +460,51 @@ class Running:
             value, lowered = outcomes.kept(result)
         except NotStorable as error:
             return error
-        checks, lines = yield self.log.weighed(COMPLETED, 0, [LOWERED if lowered else PLAIN, value, False], 1)
-        yield self._left(checks, lines, "completed")
+        data = [LOWERED if lowered else PLAIN, value, False]
+        yield self._left("completed", lambda: self.log.weighed(COMPLETED, 0, data, 1))
         return None
 
-    def _fail(self, error: Exception) -> Work[None]:
-        yield self._left([], [self.log.line(FAILED, 0, outcomes.told(error))], "failed")
+    def _fail(self, error: BaseException) -> Work[None]:
+        came_from = {id(one) for one in outcomes.within(error)}
+        steps = [n for one, n in self._raised if id(one) in came_from]
+        yield self._left("failed", self.log.line(FAILED, 0, {**outcomes.told(error), "steps": steps}))
 
-    def _pause(self, error: Paused) -> Work[None]:
+    def _pause(self, error: BaseException) -> Work[None]:
         if isinstance(error, Stopped):
-            yield self._left([], [self.log.line(QUEUED, 0, None)], "queued")
+            yield self._left("queued", self.log.line(QUEUED, 0, None))
             return
         times = [until for _, _, until in self.waits if until is not None]
         if self._head is not None and self._head.deadline is not None:
             times.append(self._head.deadline)
         waits = tuple((kind, ref) for kind, ref, _ in self.waits if ref)
         status = "in_doubt" if isinstance(error, InDoubt) else "waiting"
-        yield self._left([], [], status, wake=min(times, default=None), waits=waits)
+        self._holds_up(current.get())
+        yield self._left(status, wake=min(times, default=None), waits=waits)
 
-    def _left(self, checks: Sequence[AnyCheck], lines: Sequence[Write], status: str, **more: Any) -> Steps[None]:
+    def _left(self, status: str, line: Write | Callable[[], Weighed] | None = None, **more: Any) -> Steps[None]:
         assert self._head is not None
         head = self._head._replace(status=status, changed=self.context.kernel.now(), **more)
         waited = 0.0
+        checks: list[AnyCheck] = []
+        lines: list[Write] = []
+        request: bytes | None = None
         for delay in backoff(None, first=0.05, most=2.0):
             try:
-                yield from self.lease.left(checks, [*lines, *self.log.placed(head)])
+                if request is None:
+                    if callable(line):
+                        checks, lines = yield from line()
+                    elif line is not None:
+                        lines = [line]
+                    request = new_request(self.context.kernel.now())
+                yield from self.lease.left(checks, [*lines, *self.log.placed(head)], request)
             except StorageUnavailable:
                 waited += delay
                 if status not in OVER or waited > PATIENCE:
                     raise
             except Conflict as error:
-                yield from self.fenced_out(StaleLease(str(error), error.keys), [], [])
+                if not checks or self.lease.token_key in error.keys:
+                    yield from self.fenced_out(StaleLease(str(error), error.keys), [], [])
+                request = None  # others refer to a large part of the result just then: it is counted again
             else:
                 return
             yield delay
@@ -462,23 +513,7 @@ class Running:
 
     def __str__(self) -> str:
         """Say where the run stands, as it was taken."""
-        if not self.resumed and not self.over:
-            return f"starting {self.id}"
-        done = [op for op in self.told.ops.values() if op.state == "done" and op.identity.kind in ("step", "map")]
-        begun = [op for op in self.told.ops.values() if op.state != "done" and op.identity.kind in ("step", "map")]
-        where = f" at {_called(begun[0])}" if begun else f" after {_called(done[-1])}" if done else ""
-        seconds, cost = sum(op.seconds for op in done), usage_sum(done)
-        saved = [f"{seconds:.1f} s"] if seconds >= 0.05 else []
-        if cost:
-            saved.append(f"${cost:.2f}")
-        count = f"{len(done)} step{'' if len(done) == 1 else 's'} reused"
-        if saved:
-            count += f", {' and '.join(saved)} saved"
-        return f"{'replaying' if self.over else 'resuming'} {self.id}{'' if self.over else where} ({count})"
-
-
-def _called(op: Op) -> str:
-    return op.identity.name if op.identity.key is None else f"{op.identity.name} [{op.identity.key}]"
+        return resume_line(self.id, self.told, resumed=self.resumed, over=self.over)
 
 
 def begun(
@@ -506,15 +541,3 @@ def _quietly(steps: Steps[None]) -> Steps[None]:
         yield from steps
     except StorageUnavailable:
         log.info("A run's lease could not be given up, and runs out by itself.")
-
-
-def _here() -> tuple[int, int]:
-    """Return in which thread and task this is."""
-    asyncio = sys.modules.get("asyncio")
-    task = None
-    if asyncio is not None:
-        try:
-            task = asyncio.current_task()
-        except RuntimeError:
-            task = None
-    return threading.get_ident(), id(task) if task is not None else 0

@@ -30,7 +30,8 @@ from tenuto.capabilities.runlog import (
 )
 from tenuto.capabilities.running import TTL, Engine
 from tenuto.capabilities.runviews import STATUSES, RunInfo, RunRecord, listed, record
-from tenuto.errors import Conflict, InvalidInput, RunBusy
+from tenuto.capabilities.threads import Thread
+from tenuto.errors import Conflict, InvalidInput, NotFound, RunBusy
 from tenuto.kernel import codec, keys
 from tenuto.kernel.bell import Pause
 from tenuto.kernel.clock import Clock
@@ -193,7 +194,7 @@ class Runs:
             head, version = log.must()
             if head.status == "completed":
                 raise InvalidInput(
-                    f"The run {run_id!r} is completed. To do it otherwise, fork it: runs.fork({run_id!r}, …)."
+                    f"The run {run_id!r} is completed. To do it otherwise, fork it: agent.runs.fork({run_id!r}, NEW_ID, at=STEP)."
                 )
             self._must_be_free(run_id)
             again = head._replace(
@@ -225,15 +226,27 @@ class Runs:
 
         `occurrence` says which step of that name: a number, or its key. `args` are given to that step instead of
         what the code gives it. `results` replace those of steps before it: by name, or by (name, occurrence or key).
-        The original stays as it is, and the fork's steps have idempotency keys of their own. It is queued: a
+        The original stays as it is, and the fork's steps have idempotency keys of their own. The run's own
+        conversation is forked with it; one that was given with thread= is not, give it again. It is queued: a
         worker, or the same call under the new id, goes on with it.
         """
         old, new = RunLog(self._context, run_id), RunLog(self._context, new_id)
         if old.id == new.id:
-            raise InvalidInput("A fork has an id of its own.")
+            raise InvalidInput(f"A fork has an id of its own, not {run_id!r} again; the original stays as it is.")
         if args is not None and not isinstance(args, list | tuple):
             raise InvalidInput("args= are the step's arguments, as a list or a tuple.")
-        yield from lives.fork(old, new, at=at, occurrence=occurrence, args=args, results=results, fence=self._unheld)
+
+        def conversation(upto: int) -> Steps[None]:
+            thread = Thread(self._engine.threads, run_id, user=None, ttl=None)
+            try:
+                yield from thread.fork.steps(thread, new_id, upto)  # type: ignore[attr-defined]
+            except NotFound:
+                return  # it was deleted since
+
+        yield from lives.fork(
+            old, new, at=at, occurrence=occurrence, args=args, results=results, fence=self._unheld,
+            conversation=conversation,
+        )  # fmt: skip
         head, _ = new.must()
         return RunInfo(**listed(new.id, head, held=False))
 
@@ -252,7 +265,9 @@ class Runs:
     def _must_be_free(self, run_id: str) -> None:
         holder = self._lease(run_id).holder()
         if holder is not None:
-            raise RunBusy(f"The run {run_id!r} is in the hands of {holder}; nothing was written. Wait, or cancel it.")
+            raise RunBusy(
+                f"The run {run_id!r} is in the hands of {holder}; nothing was written. Wait until it is done, or call agent.runs.cancel({run_id!r})."
+            )
 
     def _unheld(self, log: RunLog) -> Sequence[AnyCheck]:
         """Return the check that nobody takes the run meanwhile."""

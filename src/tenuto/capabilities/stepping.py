@@ -42,8 +42,10 @@ from tenuto.capabilities.running import Running, StepContext, current_step, log
 from tenuto.errors import InDoubt, InvalidInput, NotStorable, Paused
 from tenuto.kernel import codec, keys
 from tenuto.kernel.bell import Pause
-from tenuto.kernel.contract import AnyCheck, Write
+from tenuto.kernel.contract import Write
 from tenuto.kernel.durations import Duration, moment, seconds
+from tenuto.kernel.transact import done
+from tenuto.kernel.tree import LARGE
 from tenuto.kernel.work import Call, Work
 
 Effect = Literal["pure", "idempotent", "once"]
@@ -94,13 +96,11 @@ Verify = Callable[[Intent], Any]
 class Lane:
     """Items of a map that follow each other: the result of one is written with the intent of the next."""
 
-    checks: list[AnyCheck] = field(default_factory=list)
     writes: list[Write] = field(default_factory=list)
 
-    def taken(self) -> tuple[list[AnyCheck], list[Write]]:
+    def taken(self) -> list[Write]:
         """Return what has not been written yet, and forget it."""
-        found = self.checks, self.writes
-        self.checks, self.writes = [], []
+        found, self.writes = self.writes, []
         return found
 
 
@@ -144,9 +144,11 @@ class Step:
         if self.effect not in _EFFECTS:
             raise InvalidInput(f"An effect is {', '.join(_EFFECTS)}; not {self.effect!r}.")
         if self.verify is not None and not callable(self.verify):
-            raise InvalidInput("verify is a function that is asked whether the step happened.")
+            raise InvalidInput(
+                f"verify is a function that is asked whether the step happened, not {self.verify!r:.80}."
+            )
         if self.retry is not None and not isinstance(self.retry, Retry):
-            raise InvalidInput("retry is a tenuto.Retry.")
+            raise InvalidInput(f"retry is a tenuto.Retry, such as tenuto.Retry(attempts=5), not {self.retry!r:.80}.")
 
 
 MISSING: Final = object()
@@ -171,11 +173,12 @@ def stepping(run: Running, step: Step) -> Work[Any]:
     schema = schema_of(step.fn, step.schema)
     if op is not None:
         if op.state == "done" and not op.form & TEXT:
-            return outcomes.lifted(run.value_of(op), bool(op.form & LOWERED), schema)
+            value = (yield run.value_of(op)) if op.apart else op.value
+            return outcomes.lifted(value, bool(op.form & LOWERED), schema)
         if op.state == "done" and step.effect == "once":
             raise _not_storable(step.name, op.value)
         if op.error is not None and op.state == "error" and (run.over or run.past.went_on(op)):
-            raise outcomes.raised(op.error)
+            raise run.raises(outcomes.raised(op.error), op.n, identity)
     run.may_begin(f"the step {step.name!r}")
     with run.flying(identity):
         return (yield from _Attempts(run, step, identity, op, which, schema).go())
@@ -207,6 +210,8 @@ class _Attempts:
         if op is None:
             yield from self._intend()
         else:
+            if self._step.lane is not None and self._step.lane.writes:  # before verify, or the step itself, is called
+                yield self._run.write([], self._step.lane.taken(), saving=True)
             why = {"begun": "doubt", "halted": "halted"}.get(op.state, "failed")
             if why != "halted":
                 answer = yield from self._asked(op.error)
@@ -235,12 +240,12 @@ class _Attempts:
         self._attempt = 1
         self._began = self._run.context.kernel.now()
         lane = self._step.lane
-        checks, writes = lane.taken() if lane is not None else ([], [])
+        writes = lane.taken() if lane is not None else []
         if self._step.effect != "pure":
             self._written = True
             writes = [*writes, self._line(INTENT, self._identity.stored())]
         if writes:
-            yield self._run.write(checks, writes, saving=bool(len(writes) > 1))
+            yield self._run.write([], writes, saving=bool(len(writes) > 1))
 
     def _again(self, why: str, error: dict[str, Any] | None) -> Work[None]:
         self._attempt += 1
@@ -285,8 +290,8 @@ class _Attempts:
         line = self._line(ERROR, [identity, told, self._run.next, time.monotonic() - self._clock, self._usage])
         yield self._run.write([], [line], saving=True)
         if outcomes.comes_back(error):
-            raise error
-        raise outcomes.raised(told) from error
+            raise self._run.raises(error, self._n, self._identity)
+        raise self._run.raises(outcomes.raised(told), self._n, self._identity) from error
 
     def _wait(self, delay: float) -> Work[None]:
         """Wait before another attempt, unless the run is to stop: then that attempt has not been made."""
@@ -311,12 +316,11 @@ class _Attempts:
         identity = None if self._written else self._identity.stored()
         took = 0.0 if verified else time.monotonic() - self._clock
         data = [identity, form, value, False, took, self._usage, verified]
-        checks, writes = yield self._run.log.weighed(RESULT, self._n, data, 2)
-        if step.lane is not None and len(writes) == 1:
-            step.lane.checks += checks
-            step.lane.writes += writes
+        line = None if step.lane is None else self._run.log.line(RESULT, self._n, data)
+        if step.lane is not None and line is not None and len(line.value) < LARGE:
+            step.lane.writes.append(line)
         else:
-            yield self._run.write(checks, writes, saving=True)
+            yield self._run.record(RESULT, self._n, data, 2, saving=True)
         if problem is not None:
             raise _not_storable(step.name, value) from problem
         return outcomes.lifted(codec.unpack(codec.pack(value)), bool(form & LOWERED), self._schema)
@@ -342,7 +346,7 @@ class _Attempts:
         if step.effect != "once":
             return answer
         if not isinstance(answer, Happened | NotHappened) and op is not None and op.question is not None:
-            question, _ = run.engine.inbox.look(op.question)
+            question, _ = yield done(lambda: run.engine.inbox.look(op.question or ""))
             said_by_people = None if question is None else questions.verdict(question)
             answer = answer if said_by_people is None else said_by_people
             if question is not None and question.status == "pending":
@@ -387,8 +391,8 @@ class _Attempts:
         why = f" ({answer.reason})" if isinstance(answer, Unknown) and answer.reason else ""
         return InDoubt(
             f"The step {name!r} of the run {run.id!r} may have happened{why} and must not happen twice; it was not "
-            f"repeated. Find out, then call inbox.answer({question_id!r}, tenuto.Happened(result)) or "
-            f"inbox.answer({question_id!r}, tenuto.NotHappened()), and make the same call again.",
+            f"repeated. Find out, then call agent.inbox.answer({question_id!r}, tenuto.Happened(result)) or "
+            f"agent.inbox.answer({question_id!r}, tenuto.NotHappened()), and make the same call again.",
             run.id,
             question_id,
         )
@@ -414,8 +418,9 @@ def _replaced(run: Running, step: Step, n: int) -> tuple[Any, ...]:
 
 def _not_storable(name: str, text: str) -> NotStorable:
     return NotStorable(
-        f"The step {name!r} returned something that has no stored form; it is kept as text in runs.get(): {text:.200}. "
-        "Return plain data, or give its class to tenuto.register. To go on with this result, use runs.fork with results=.",
+        f"The step {name!r} returned something that has no stored form; it is kept as text in agent.runs.get(): {text:.200}. "
+        "Return plain data, or give its class to tenuto.register. To go on with what it was, write it as plain data: "
+        f"agent.runs.fork(RUN, NEW_ID, results={{{name!r}: …}}).",
         "result",
     )
 

@@ -17,12 +17,12 @@ from tenuto.capabilities.context import Context, stamp
 from tenuto.capabilities.replay import LENIENT
 from tenuto.capabilities.runlog import ERROR, PLAIN, RESULT, SIGNALLED, WAITS, Identity, Op, RunLog
 from tenuto.capabilities.running import Running
-from tenuto.errors import Conflict, InvalidInput, TimedOut, Waiting
+from tenuto.errors import Conflict, InvalidInput, StateConflict, TimedOut, Waiting
 from tenuto.kernel import codec
 from tenuto.kernel.bell import Pause
 from tenuto.kernel.contract import Check, Delete, Put, Write
 from tenuto.kernel.durations import Duration, moment, seconds
-from tenuto.kernel.transact import Steps, settle
+from tenuto.kernel.transact import Steps, done, settle
 from tenuto.kernel.work import Work
 
 _OFTEN, _RARELY = 0.02, 0.5
@@ -36,12 +36,12 @@ def sleeping(run: Running, duration: Duration) -> Work[None]:
         now = run.context.kernel.now()
         op = Op(run.number(), identity, now)
         op.until = now + length
-        with run.busy():
+        with run.busy(), run.awaiting("", "", op.until):
             yield run.write([], [run.log.line(WAITS, op.n, [identity.stored(), op.until, None])])
-    with run.busy():
+    with run.busy(), run.awaiting("", "", op.until):
         while op.until is not None and run.context.kernel.now() < op.until:
             what = f"sleeps until {moment(op.until):%Y-%m-%d %H:%M:%S} UTC"
-            yield from _pause(run, op.until, None, what, 1.0)
+            yield from _pause(run, op.until, what, 1.0)
 
 
 def signalled(run: Running, event: str, timeout: Duration | None) -> Work[Any]:
@@ -53,23 +53,28 @@ def signalled(run: Running, event: str, timeout: Duration | None) -> Work[Any]:
 
 
 def _signalled(run: Running, event: str, timeout: Duration | None, identity: Identity, op: Op | None) -> Work[Any]:
-    where = run.log.signal_key(event)
     if op is not None and op.state == "done":
-        return run.value_of(op)
+        return (yield run.value_of(op)) if op.apart else op.value
     if op is not None and op.error is not None and (run.over or run.past.went_on(op)):
         raise outcomes.raised(op.error)
     kernel, n = run.context.kernel, op.n if op is not None else run.number()
     until = op.until if op is not None else None if timeout is None else kernel.now() + seconds(timeout, "timeout")
+    with run.awaiting("signal", event, until):
+        return (yield from _taken(run, event, until, n, identity, op))
+
+
+def _taken(run: Running, event: str, until: float | None, n: int, identity: Identity, op: Op | None) -> Work[Any]:
+    where, kernel = run.log.signal_key(event), run.context.kernel
     delay = _OFTEN
     while True:
-        record = kernel.read([where])[0]
+        record = (yield done(lambda: kernel.read([where])))[0]
         stored = identity.stored() if op is None else None
         if record is not None:
             payload = codec.decode(record.value)[2]
             line = run.log.line(RESULT, n, [stored, PLAIN, payload, False, 0.0, [], False])
             try:
                 yield run.write([Check(where, record.version)], [line, Delete(where)])
-            except Conflict:
+            except StateConflict:  # and no other: whoever lost the run does not look again
                 continue
             return payload
         if op is None:
@@ -77,11 +82,14 @@ def _signalled(run: Running, event: str, timeout: Duration | None, identity: Ide
             op.until = until
             yield run.write([], [run.log.line(WAITS, n, [stored, until, event])])
         if until is not None and kernel.now() >= until:
-            late = TimedOut(f"The run {run.id!r} waited for the signal {event!r} until its time was over.")
+            late = TimedOut(
+                f"The run {run.id!r} waited for the signal {event!r} until its time was over. Catch TimedOut to go on "
+                "without it; or send it late, and make the same call again."
+            )
             line = run.log.line(ERROR, n, [None, outcomes.told(late), run.next, 0.0, []])
             yield run.write([], [line])
             raise late
-        yield from _pause(run, until, ("signal", event), f"waits for the signal {event!r}", delay)
+        yield from _pause(run, until, f"waits for the signal {event!r}", delay)
         delay = min(delay * 1.5, _RARELY)
 
 
@@ -97,7 +105,7 @@ def asked(
     """Return people's answer; `TimedOut` if none has come in time, `Conflict` if the question was taken back."""
     identity, op = yield from _recalled(run, "ask", "ask", codec.digest(codec.pack(text)))
     if op is not None and op.state == "done":
-        return run.value_of(op)
+        return (yield run.value_of(op)) if op.apart else op.value
     if op is not None and op.error is not None and (run.over or run.past.went_on(op)):
         raise outcomes.raised(op.error)
     kernel = run.context.kernel
@@ -110,33 +118,41 @@ def asked(
                 op.ref, text, op.at, to=to, context=context, choices=choices, run=run.id, deadline=op.until
             )
             checks, writes = questions.asking(question)
-            yield run.write(checks, [run.log.line(WAITS, op.n, [identity.stored(), op.until, op.ref]), *writes])
-        return (yield from _answered(run, op, text))
+            with run.awaiting("question", op.ref, op.until):
+                yield run.write(checks, [run.log.line(WAITS, op.n, [identity.stored(), op.until, op.ref]), *writes])
+        with run.awaiting("question", op.ref or "", op.until):
+            return (yield from _answered(run, op, text))
 
 
 def _answered(run: Running, op: Op, text: str) -> Work[Any]:
     inbox, kernel = run.engine.inbox, run.context.kernel
     delay = _OFTEN
     while True:
-        found, version = inbox.look(op.ref or "")
+        found, version = yield done(lambda: inbox.look(op.ref or ""))
         late: list[Write] = []
         if found is None or found.status == "cancelled":
-            problem: Exception = Conflict(f"The question {op.ref!r} was taken back: {text:.200}")
+            problem: Exception = Conflict(
+                f"The question {op.ref!r} was taken back: {text!r:.200}. Catch Conflict to go on without an answer, or "
+                f"ask anew in another run: agent.runs.fork({run.id!r}, NEW_ID, …)."
+            )
         elif found.status == "answered":
             line = run.log.line(RESULT, op.n, [None, PLAIN, found.answer, False, 0.0, [], False])
             yield run.write([], [line])
             return found.answer
         elif op.until is not None and kernel.now() >= op.until:
-            problem = TimedOut(f"Nobody has answered in time: {text:.200}")
+            problem = TimedOut(
+                f"Nobody has answered in time: {text!r:.200}. Catch TimedOut to go on without an answer, or ask anew in "
+                f"another run: agent.runs.fork({run.id!r}, NEW_ID, …)."
+            )
             late = questions.closing(found._replace(status="expired"))
         else:
-            yield from _pause(run, op.until, ("question", op.ref or ""), f"waits for an answer to {text!r:.200}", delay)
+            yield from _pause(run, op.until, f"waits for an answer to {text!r:.200}", delay)
             delay = min(delay * 1.5, _RARELY)
             continue
         line = run.log.line(ERROR, op.n, [None, outcomes.told(problem), run.next, 0.0, []])
         try:
             yield run.write([Check(questions.question_key(op.ref or ""), version)] if late else [], [line, *late])
-        except Conflict:
+        except StateConflict:
             continue  # it was answered at the last moment
         raise problem
 
@@ -150,12 +166,15 @@ def _recalled(run: Running, kind: str, name: str, digest: bytes) -> Work[tuple[I
     return identity, op
 
 
-def _pause(run: Running, until: float | None, ref: tuple[str, str] | None, what: str, delay: float) -> Work[None]:
+def _pause(run: Running, until: float | None, what: str, delay: float) -> Work[None]:
     """Let a moment pass where the run waits in place; else pause it."""
-    if not run.block:
-        run.waits.append((*(ref or ("", "")), until))
+    run.in_time(f"going on: it {what}")
+    if not run.block or run.leaving:
         raise Waiting(
-            f"The run {run.id!r} {what}. Make the same call again then, or let a worker do it.", run.id, until
+            f"The run {run.id!r} {what}. What it has done is on record: make the same call again then, or let a worker "
+            "do it.",
+            run.id,
+            until,
         )
     run.may_begin(f"going on: it {what}")
     left = delay if until is None else min(delay, max(until - run.context.kernel.now(), 0.0))

@@ -7,6 +7,7 @@ stderr; nothing is asked off a terminal. Commands are imported when they are cal
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
 import click
@@ -59,12 +60,17 @@ class _Lazy(click.Group):
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="tenuto")
-def group() -> None:
+@click.pass_context
+def group(ctx: click.Context) -> None:
     """Durable state for AI agents: killed at any line, they carry on from there.
 
     The store is --url, else $TENUTO_URL, else .tenuto/tenuto.db in this folder. Exit codes: 0 ok, 1 failure or
     finding, 2 usage, 3 not found, 4 conflict, 5 waiting on a person, 6 storage unavailable, 7 newer format.
     """
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False
+    elif os.environ.get("FORCE_COLOR"):
+        ctx.color = True
 
 
 def main(*args: Any, **kwargs: Any) -> Any:

@@ -30,6 +30,8 @@ class Stage:
     def __init__(self, place: Path) -> None:
         self.place = place
         self._environment = {**os.environ, "TENUTO_URL": str(place / "tenuto.db"), "PYTHONUNBUFFERED": "1"}
+        if sys.stdout.isatty() or os.environ.get("FORCE_COLOR"):
+            self._environment["FORCE_COLOR"] = "1"
 
     def say(self, text: str) -> None:
         """Say what is to be seen."""

@@ -70,9 +70,14 @@ def backoff(attempts: int | None, *, first: float = 0.001, most: float = 0.1) ->
         delay, made = min(delay * 2, most), made + 1
 
 
-def settle(backend: Backend, checks: Sequence[AnyCheck], writes: Sequence[Write]) -> Steps[Commit]:
-    """Commit once, whatever becomes of the replies: a lost one is asked for again by request id."""
-    request = new_request(backend.now())
+def settle(
+    backend: Backend, checks: Sequence[AnyCheck], writes: Sequence[Write], request: bytes | None = None
+) -> Steps[Commit]:
+    """Commit once, whatever becomes of the replies: a lost one is asked for again by request id.
+
+    Who goes on asking after that gives the same `request` each time, so that it still happens once.
+    """
+    request = request or new_request(backend.now())
     delays: Iterator[float] | None = None
     while True:
         try:
@@ -83,6 +88,12 @@ def settle(backend: Backend, checks: Sequence[AnyCheck], writes: Sequence[Write]
             if error.outcome != "unknown" or delay is None:
                 raise
         yield delay
+
+
+def done(call: Callable[[], R]) -> Steps[R]:
+    """Make a call that waits for nothing but the store a piece of work, so that an event loop need not make it."""
+    return call()
+    yield 0.0  # what makes it a generator
 
 
 class Timed(Protocol):

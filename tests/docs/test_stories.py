@@ -1,0 +1,110 @@
+"""The three stories of `examples/`: each is killed with -9 in the middle, resumed, and its effects counted outside."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+
+
+class Story:
+    """An example, run in a folder of its own."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self._script = str(EXAMPLES / f"{name}.py")
+        self.folder = folder
+
+    def killed(self, *options: str) -> list[str]:
+        return self._run(-signal.SIGKILL, *options)
+
+    def run(self, *options: str) -> list[str]:
+        return self._run(0, *options)
+
+    def _run(self, expected: int, *options: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-W", "error", self._script, *options],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={key: value for key, value in os.environ.items() if key != "TENUTO_URL"},
+        )
+        assert done.returncode == expected, done.stderr
+        return done.stdout.splitlines()
+
+    def lines(self, name: str) -> list[str]:
+        return (self.folder / name).read_text().splitlines()
+
+
+def test_the_research_continues_at_page_31(tmp_path: Path) -> None:
+    story = Story("research", tmp_path)
+    first = story.killed("--kill-at", "31")
+    assert first[0] == "starting survey-2026"
+    assert first[-1] == "  read page 30"
+
+    second = story.run()
+
+    assert second[0].startswith("resuming survey-2026 at read number 31 (30 steps reused, ")
+    assert second[0].endswith(" and $0.12 saved)")
+    assert second[1] == "  read page 31"
+    assert story.lines("pages.log") == [str(page) for page in range(1, 51)], "each page was read once"
+    third = story.run()
+    assert third[0].startswith("replaying survey-2026 (51 steps reused, ")
+    assert third[1:] == second[-1:], "what it came to is what it was"
+
+
+@pytest.mark.parametrize("at", [1, 31, 50])
+def test_the_reviewer_posts_no_comment_twice(tmp_path: Path, at: int) -> None:
+    story = Story("review", tmp_path)
+    story.killed("--kill-at", str(at))
+    assert len(story.lines("comments.jsonl")) == at, "the last one was posted, and its record was not written"
+
+    second = story.run()
+
+    assert second[0].startswith(
+        f"resuming review-pr-9 at post [src/module_{at:02}.py] ({2 * at - 1} step{'s' if at > 1 else ''} reused"
+    )
+    assert second[1] == f"  found comment {at} on src/module_{at:02}.py: not posted again"
+    files = [f"src/module_{number:02}.py" for number in range(1, 51)]
+    assert [json.loads(line)["path"] for line in story.lines("comments.jsonl")] == files, "one comment for each file"
+    assert story.lines("model.log") == files, "the model read each file once"
+    assert second[-1] == story.run()[-1] == "done: 50 files, 50 comments"
+
+
+def test_the_deployment_repeats_neither_tests_nor_build_nor_release(tmp_path: Path) -> None:
+    story = Story("deploy", tmp_path)
+    assert story.run()[0] == "starting deploy-1.2.3"
+    story.killed("--answer", "yes", "--kill")
+
+    third = story.run()
+
+    assert third[0].startswith("resuming deploy-1.2.3 at release (2 steps reused, ")
+    assert third[1:] == ["  the server has image-1.2.3", "image-1.2.3 is live"]
+    assert story.lines("work.log") == ["tested 1.2.3", "built 1.2.3"]
+    assert story.lines("server.log") == ["released image-1.2.3"]
+    assert story.run() == ["image-1.2.3 is live"]
+
+
+def test_a_research_killed_from_outside_wherever_it_is_reads_at_the_most_the_page_in_hand_again(tmp_path: Path) -> None:
+    for kill in (1, 2, 3):
+        with subprocess.Popen(
+            [sys.executable, str(EXAMPLES / "research.py")],
+            cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            env={key: value for key, value in os.environ.items() if key != "TENUTO_URL"},
+        ) as child:  # fmt: skip
+            assert child.stdout is not None
+            told = [child.stdout.readline() for _ in range(8)]
+            child.kill()
+        assert told[0].startswith("starting" if kill == 1 else "resuming"), told
+
+    last = Story("research", tmp_path).run()
+
+    assert last[-1].startswith("50 pages, 408 citations")
+    pages = [int(line) for line in (tmp_path / "pages.log").read_text().split()]
+    assert set(pages) == set(range(1, 51))
+    assert len(pages) <= 50 + kill, "at the most one page for each kill"
