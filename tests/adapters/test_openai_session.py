@@ -281,6 +281,8 @@ def test_a_closed_client_is_told(tmp_path: Path) -> None:
             await session.add_items([said(2)])
         with pytest.raises(Closed):
             await session.get_items()
+        with pytest.raises(Closed):
+            await session.add_items([])
 
     run(work())
 

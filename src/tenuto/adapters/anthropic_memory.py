@@ -45,6 +45,7 @@ __all__ = ["AsyncTenutoMemoryTool", "TenutoMemoryTool"]
 
 R = TypeVar("R")
 _ROOT: Final = "/memories"
+_STAYS: Final = f"Cannot delete the {_ROOT} directory itself"
 _MOST_LINES: Final = 999_999
 _WIDTH: Final = 6
 _LEVELS: Final = 2
@@ -146,7 +147,7 @@ class Files:
         """Delete a file, or a folder with everything in it; the versions stay."""
         path = _inside(command.path)
         if not path:
-            raise ToolError(f"Cannot delete the {_ROOT} directory itself")
+            raise ToolError(_STAYS)
 
         def change(t: Transaction) -> str:
             found = self._below(t, path)

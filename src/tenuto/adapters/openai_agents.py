@@ -73,9 +73,7 @@ class TenutoSession:
         self, items: list[TResponseInputItem], *, wrapper: RunContextWrapper[Any] | None = None
     ) -> None:
         """Add items, all or none of them, durably; a cancelled run does not leave half of them."""
-        conversation = self._of(wrapper)
-        if items:
-            await conversation.add(items)
+        await self._of(wrapper).add(items)
 
     async def pop_item(self, *, wrapper: RunContextWrapper[Any] | None = None) -> TResponseInputItem | None:
         """Take back the last item and return it; None where there is none."""
