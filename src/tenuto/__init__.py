@@ -113,4 +113,8 @@ def __getattr__(name: str) -> Any:
         from tenuto._aio_runs import AsyncRun  # noqa: PLC0415
 
         return AsyncRun
+    if name == "durable_tool":  # for LangGraph, which is imported by those who have it
+        from tenuto.adapters.langgraph import durable_tool  # noqa: PLC0415
+
+        return durable_tool
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

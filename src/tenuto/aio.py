@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from tenuto._aio_runs import AsyncDurable, AsyncInbox, AsyncRun, AsyncRuns, Pools, must_be_coroutine
 from tenuto._aio_work import AsyncTasks, AsyncWorkflows
-from tenuto._offload import awaitable, perform, settle, wait
+from tenuto._offload import Calls, awaitable, perform, settle, wait
 from tenuto.capabilities.checkpoints import Checkpoints, Saver
 from tenuto.capabilities.context import Fence
 from tenuto.capabilities.durable import Durable
@@ -371,7 +371,14 @@ class AsyncTenuto:
     ) -> None:
         sync = Tenuto(name, url, tenant=tenant, durability=durability, clock=clock, hooks=hooks, retention=retention)
         store = ThreadPoolExecutor(_THREADS, thread_name_prefix="tenuto")
-        self._compose(sync, Pools(store, ThreadPoolExecutor(_CALLS, thread_name_prefix="tenuto-call")))
+        self._compose(sync, Pools(store, Calls(_CALLS)))
+
+    @classmethod
+    def of(cls, sync: Tenuto, pool: ThreadPoolExecutor) -> Self:
+        """Return the awaited face of a client that is there already, on threads of whoever asks."""
+        view = object.__new__(cls)
+        view._compose(sync, Pools(pool, pool))
+        return view
 
     def _compose(self, sync: Tenuto, pools: Pools) -> None:
         pool = pools.store

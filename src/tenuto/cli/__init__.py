@@ -19,12 +19,15 @@ _OWN = {
     "backup": "Copy the store into a file, while it is in use.",
     "demo": "See an agent be killed and carry on.",
     "doctor": "Find what is wrong with the set-up, and say what to do about it.",
+    "import": "Bring in what other libraries have stored.",
     "init": "Create the store and tell git to leave it out.",
     "migrate": "Create or upgrade the schema of a Postgres store.",
     "schema": "Print the JSON Schema of what a command prints with --json.",
     "worker": "Go on with durable runs, until told to stop.",
 }
 """Commands with a module of their own."""
+_NAMED = {"import": "imports"}
+"""Modules that cannot have the name of their command."""
 _TABLE = {
     "check": "Verify everything that is stored.",
     "checkpoint": "Snapshots: list, show, diff, fork, restore, prune.",
@@ -47,7 +50,7 @@ class _Lazy(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
         if cmd_name in _OWN:
-            command: click.Command = importlib.import_module(f"tenuto.cli.{cmd_name}").command
+            command: click.Command = importlib.import_module(f"tenuto.cli.{_NAMED.get(cmd_name, cmd_name)}").command
             return command
         if cmd_name in _TABLE:
             from tenuto.cli.commands import command_of  # noqa: PLC0415 - only when it is called

@@ -52,17 +52,17 @@ def _contenders(place: Path, stack: ExitStack, history: list[Any]) -> Iterator[t
 
 def _langgraph(place: Path, stack: ExitStack, history: list[Any]) -> Iterator[tuple[str, str, Callable[[int], Any]]]:
     try:
-        from langgraph.checkpoint.base import empty_checkpoint  # type: ignore[import-not-found]  # noqa: PLC0415
-        from langgraph.checkpoint.sqlite import SqliteSaver  # type: ignore[import-not-found]  # noqa: PLC0415
+        from langgraph.checkpoint.base import empty_checkpoint  # noqa: PLC0415
+        from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: PLC0415
     except ImportError:
         return
     saver = stack.enter_context(SqliteSaver.from_conn_string(str(place / "langgraph.db")))
     saver.setup()
     saver.conn.execute("PRAGMA synchronous=full")
-    config = {"configurable": {"thread_id": "bench", "checkpoint_ns": ""}}
+    config: Any = {"configurable": {"thread_id": "bench", "checkpoint_ns": ""}}
 
     def put(n: int) -> None:
-        checkpoint = {
+        checkpoint: Any = {
             **empty_checkpoint(),
             "channel_values": {"messages": history},
             "channel_versions": {"messages": n},

@@ -1,0 +1,1 @@
+"""Frameworks on tenuto: one file each, which alone imports the framework."""
