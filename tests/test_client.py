@@ -30,6 +30,8 @@ def test_the_public_surface_is_this_list() -> None:
         "Retention",
         "Retry",
         "Run",
+        "Task",
+        "TaskInfo",
         "Tenuto",
         "Unknown",
         "__version__",

@@ -9,6 +9,8 @@ from tenuto.capabilities.questions import Happened, NotHappened, Question, Unkno
 from tenuto.capabilities.retention import Retention
 from tenuto.capabilities.run import Run, current_run
 from tenuto.capabilities.stepping import Intent, Retry, idempotency_key
+from tenuto.capabilities.task import Task
+from tenuto.capabilities.taskbook import TaskInfo
 from tenuto.client import Tenuto
 from tenuto.errors import (
     AmbiguousStep,
@@ -34,6 +36,7 @@ from tenuto.errors import (
     StepMismatch,
     StorageFull,
     StorageUnavailable,
+    TaskFailed,
     TenutoError,
     TimedOut,
     TooLarge,
@@ -81,6 +84,9 @@ __all__ = [
     "StepMismatch",
     "StorageFull",
     "StorageUnavailable",
+    "Task",
+    "TaskFailed",
+    "TaskInfo",
     "Tenuto",
     "TenutoError",
     "TimedOut",
@@ -107,4 +113,8 @@ def __getattr__(name: str) -> Any:
         from tenuto._aio_runs import AsyncRun  # noqa: PLC0415
 
         return AsyncRun
+    if name == "durable_tool":  # for LangGraph, which is imported by those who have it
+        from tenuto.adapters.langgraph import durable_tool  # noqa: PLC0415
+
+        return durable_tool
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,7 @@ import functools
 import inspect
 import signal as signals
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, ParamSpec, Self, TypeVar, overload
 
@@ -35,7 +35,7 @@ class Pools(NamedTuple):
     """Where a client's calls run: those of the store, and the user's own, which may take minutes."""
 
     store: ThreadPoolExecutor
-    user: ThreadPoolExecutor
+    user: Executor
 
 
 class AsyncRunState:

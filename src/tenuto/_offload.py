@@ -11,11 +11,14 @@ import contextvars
 import functools
 import inspect
 import sys
+import threading
+from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
+from tenuto.errors import Closed
 from tenuto.kernel.bell import Pause
 from tenuto.kernel.clock import Clock, SystemClock
 from tenuto.kernel.transact import Steps
@@ -33,6 +36,53 @@ class Bridged(Protocol):
     def _sync(self) -> Any: ...
     @property
     def _pool(self) -> ThreadPoolExecutor: ...
+
+
+class Calls(Executor):
+    """Where a user's blocking functions run, so many at once: threads that do not keep a process which ends.
+
+    Python waits at its end for the threads of a pool, and so for ever for a function that hangs.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._free = most
+        self._queued: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Run a function on a thread, as soon as one is free."""
+        future: Future[R] = Future()
+        with self._lock:
+            if self._closed:
+                raise Closed("The client was closed; nothing was run.")
+            self._queued.append((future, functools.partial(fn, *args, **kwargs)))
+            if not self._free:
+                return future
+            self._free -= 1
+        threading.Thread(target=self._work, name="tenuto-call", daemon=True).start()
+        return future
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._queued:
+                    self._free += 1
+                    return
+                future, call = self._queued.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                result = call()
+            except BaseException as error:  # noqa: BLE001 - it is raised where it is awaited
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - as it is there
+        """Take no more calls; those under way go on."""
+        with self._lock:
+            self._closed = True
 
 
 async def settle(pool: ThreadPoolExecutor, call: Callable[[], R]) -> R:
@@ -99,7 +149,7 @@ async def wait(pool: ThreadPoolExecutor, pause: Pause, clock: Clock) -> None:
             pause.bell.tell(None)
 
 
-async def perform(pool: ThreadPoolExecutor, calls: ThreadPoolExecutor, work: Work[R], clock: Clock) -> R:
+async def perform(pool: ThreadPoolExecutor, calls: Executor, work: Work[R], clock: Clock) -> R:
     """Do work to its end: its commits on the pool, its waits here, the user's calls here or on threads of their own."""
     given: Any = None
     problem: BaseException | None = None
@@ -120,7 +170,7 @@ async def perform(pool: ThreadPoolExecutor, calls: ThreadPoolExecutor, work: Wor
             problem = error
 
 
-async def _called(calls: ThreadPoolExecutor, call: Call) -> Any:
+async def _called(calls: Executor, call: Call) -> Any:
     """Make a call of the user's: a coroutine function is awaited, any other runs on a thread."""
     with call.around():
         limit = asyncio.timeout(call.timeout)

@@ -13,19 +13,23 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from tenuto._aio_runs import AsyncDurable, AsyncInbox, AsyncRun, AsyncRuns, Pools, must_be_coroutine
-from tenuto._offload import awaitable, settle, wait
+from tenuto._aio_work import AsyncTasks, AsyncWorkflows
+from tenuto._offload import Calls, awaitable, perform, settle, wait
 from tenuto.capabilities.checkpoints import Checkpoints, Saver
 from tenuto.capabilities.context import Fence
 from tenuto.capabilities.durable import Durable
 from tenuto.capabilities.journal import Change
 from tenuto.capabilities.leases import Lease
 from tenuto.capabilities.lineage import Checkpoint
+from tenuto.capabilities.once import once
 from tenuto.capabilities.retention import Retention
 from tenuto.capabilities.state import ScopeView, State, Transaction
+from tenuto.capabilities.stepping import Effect, Retry, Verify
 from tenuto.capabilities.store import Store
 from tenuto.capabilities.threads import Thread, Threads
 from tenuto.capabilities.timeline import Event
-from tenuto.client import Correlation, Tenuto, register_function
+from tenuto.capabilities.workflows import Action
+from tenuto.client import Correlation, Tenuto, register_action, register_function
 from tenuto.hooks.events import Hook
 from tenuto.kernel import codec
 from tenuto.kernel.bell import Pause
@@ -36,6 +40,7 @@ from tenuto.kernel.durations import Duration
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 _CALLS = 64
 """How many of a user's blocking functions run at once, on threads of their own."""
 _THREADS = 32
@@ -133,6 +138,7 @@ class AsyncTransaction:
         self.set = sync.set
 
     get = awaitable(Transaction.get)
+    enqueue = awaitable(Transaction.enqueue)
     commit = awaitable(Transaction.commit)
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -367,7 +373,14 @@ class AsyncTenuto:
     ) -> None:
         sync = Tenuto(name, url, tenant=tenant, durability=durability, clock=clock, hooks=hooks, retention=retention)
         store = ThreadPoolExecutor(_THREADS, thread_name_prefix="tenuto")
-        self._compose(sync, Pools(store, ThreadPoolExecutor(_CALLS, thread_name_prefix="tenuto-call")))
+        self._compose(sync, Pools(store, Calls(_CALLS)))
+
+    @classmethod
+    def of(cls, sync: Tenuto, pool: ThreadPoolExecutor) -> Self:
+        """Return the awaited face of a client that is there already, on threads of whoever asks."""
+        view = object.__new__(cls)
+        view._compose(sync, Pools(pool, pool))
+        return view
 
     def _compose(self, sync: Tenuto, pools: Pools) -> None:
         pool = pools.store
@@ -384,6 +397,8 @@ class AsyncTenuto:
         self.threads = AsyncThreads(sync.threads, pool)
         self.runs = AsyncRuns(sync.runs, pools)
         self.inbox = AsyncInbox(sync.inbox, pool)
+        self.tasks = AsyncTasks(sync.tasks, pools)
+        self.workflows = AsyncWorkflows(sync.workflows, pools)
 
     def user(self, user_id: str) -> AsyncScopeView:
         """Return a view of a user's preferences, exact by key, shared by all agents of the tenant."""
@@ -423,6 +438,74 @@ class AsyncTenuto:
         must_be_coroutine(fn)
         name = register_function(self._sync._functions, fn, name)
         return AsyncDurable(Durable(self._sync._engine, name, fn), self._pools)
+
+    @overload
+    async def once(
+        self,
+        key: str,
+        fn: Callable[..., Awaitable[R]],
+        *args: Any,
+        verify: Verify | None = None,
+        schema: Any = None,
+        wait: Duration | None = None,
+    ) -> R: ...
+    @overload
+    async def once(
+        self,
+        key: str,
+        fn: Callable[..., R],
+        *args: Any,
+        verify: Verify | None = None,
+        schema: Any = None,
+        wait: Duration | None = None,
+    ) -> R: ...
+    async def once(
+        self,
+        key: str,
+        fn: Callable[..., Any],
+        *args: Any,
+        verify: Verify | None = None,
+        schema: Any = None,
+        wait: Duration | None = None,
+    ) -> Any:
+        """Call `fn(*args)` once for this key, across tasks, processes and restarts; see `Tenuto.once`."""
+        work = once(self._sync._engine, key, fn, args, verify=verify, schema=schema, wait=wait)
+        return await perform(self._pools.store, self._pools.user, work, self.clock)
+
+    @overload
+    def action(self, name: F) -> F: ...
+    @overload
+    def action(
+        self,
+        name: str,
+        *,
+        effect: Effect = "idempotent",
+        verify: Verify | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+    ) -> Callable[[F], F]: ...
+    def action(
+        self,
+        name: Any,
+        *,
+        effect: Effect = "idempotent",
+        verify: Verify | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+    ) -> Any:
+        """Register what the steps of workflows call, a coroutine function or an ordinary one; see `Tenuto.action`."""
+        if callable(name):
+            return self.action(getattr(name, "__name__", ""))(name)
+
+        def register(fn: F) -> F:
+            register_action(self._sync._actions, name, Action(fn, effect, verify, retry, timeout))
+            return fn
+
+        return register
+
+    async def full_context(self, user_id: str, thread_id: str, *, last: int | None = None) -> dict[str, Any]:
+        """Return the conversation, the preferences and the active workflows of a user; see `Tenuto.full_context`."""
+        return await settle(self._pool, lambda: self._sync.full_context(user_id, thread_id, last=last))
 
     async def signal(self, run_id: str, event: str, payload: Any = None) -> bool:
         """Send a signal to a run, durably; see `Runs.signal`."""

@@ -14,25 +14,47 @@ from tenuto.capabilities.context import Context
 from tenuto.capabilities.durable import Durable, name_of
 from tenuto.capabilities.keeper import Keeper
 from tenuto.capabilities.leases import Lease
+from tenuto.capabilities.once import once
 from tenuto.capabilities.questions import Inbox
 from tenuto.capabilities.retention import Retention
 from tenuto.capabilities.run import Run
 from tenuto.capabilities.running import Engine
 from tenuto.capabilities.runs import Runs
 from tenuto.capabilities.state import ScopeView, State
+from tenuto.capabilities.stepping import Effect, Retry, Step, Verify
 from tenuto.capabilities.store import Store
+from tenuto.capabilities.tasks import Tasks
 from tenuto.capabilities.threads import Thread, Threads
+from tenuto.capabilities.workflows import Action, Actions, Workflows
 from tenuto.errors import InvalidInput
 from tenuto.hooks.events import Hook
 from tenuto.kernel import correlation, keys
 from tenuto.kernel.clock import Clock, SystemClock
 from tenuto.kernel.contract import Backend
 from tenuto.kernel.durations import Duration
+from tenuto.kernel.work import perform
 from tenuto.wrappers.observe import Observe
 from tenuto.wrappers.tenant import Tenant
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def register_action(actions: Actions, name: str, action: Action) -> None:
+    """Register what the steps of workflows call; `InvalidInput` if another function has the name."""
+    keys.name(name, "action")
+    Step(name, action.fn, (), None, action.effect, action.verify, action.retry, action.timeout)  # refuses what is wrong
+    known = actions.get(name)
+    if known is not None and _place(known.fn) != _place(action.fn):
+        raise InvalidInput(
+            f"The action {name!r} is {'.'.join(_place(known.fn))}; register this one under another name."
+        )
+    actions[name] = action
+
+
+def _place(fn: Callable[..., Any]) -> tuple[str, str]:
+    return getattr(fn, "__module__", ""), getattr(fn, "__qualname__", repr(fn))
 
 
 def register_function(functions: dict[str, Callable[..., Any]], fn: Callable[..., Any], name: str | None) -> str:
@@ -98,6 +120,7 @@ class Tenuto:
         self._keeper = Keeper()
         self._retention = retention
         self._functions: dict[str, Callable[..., Any]] = {}
+        self._actions: Actions = {}
         self._compose()
 
     def _compose(self) -> None:
@@ -111,6 +134,9 @@ class Tenuto:
         self.inbox = Inbox(self._context)
         self._engine = Engine(self._context, self._keeper, self.threads, self.inbox)
         self.runs = Runs(self._engine, self._functions)
+        self.tasks = Tasks(self._context, self._keeper)
+        self.state.enqueuing = self.tasks.entering
+        self.workflows = Workflows(self._engine, self._actions)
 
     def user(self, user_id: str) -> ScopeView:
         """Return a view of a user's preferences, exact by key, shared by all agents of the tenant."""
@@ -158,6 +184,77 @@ class Tenuto:
         if inspect.iscoroutinefunction(fn):
             raise TypeError(f"{fn.__name__} is a coroutine function, which only an AsyncTenuto can run.")
         return Durable(self._engine, register_function(self._functions, fn, name), fn)
+
+    def once(
+        self,
+        key: str,
+        fn: Callable[..., R],
+        *args: Any,
+        verify: Verify | None = None,
+        schema: Any = None,
+        wait: Duration | None = None,
+    ) -> R:
+        """Call `fn(*args)` once for this key, across threads, processes and restarts; everybody gets the recorded result.
+
+        Whoever comes while it is being done waits for it, no longer than `wait`. If its process dies meanwhile it is in
+        doubt: `verify(intent)` is asked before it is done again, and where nobody can say it is `InDoubt`, with a question
+        in the inbox. What it raises is not a result: the next caller tries again.
+        """
+        work = once(self._engine, key, fn, args, verify=verify, schema=schema, wait=wait)
+        return perform(work, self.clock)  # type: ignore[no-any-return]
+
+    @overload
+    def action(self, name: F) -> F: ...
+    @overload
+    def action(
+        self,
+        name: str,
+        *,
+        effect: Effect = "idempotent",
+        verify: Verify | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+    ) -> Callable[[F], F]: ...
+    def action(
+        self,
+        name: Any,
+        *,
+        effect: Effect = "idempotent",
+        verify: Verify | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+    ) -> Any:
+        """Register what the steps of workflows call: `@agent.action("compare_pricing", effect="once", verify=…)`.
+
+        The function is given the step, and what it returns is the step's result; see `Run.step` for the rest.
+        """
+        if callable(name):
+            return self.action(getattr(name, "__name__", ""))(name)
+
+        def register(fn: F) -> F:
+            if inspect.iscoroutinefunction(fn):
+                raise TypeError(f"{fn.__name__} is a coroutine function, which only an AsyncTenuto can run.")
+            register_action(self._actions, name, Action(fn, effect, verify, retry, timeout))
+            return fn
+
+        return register
+
+    def full_context(self, user_id: str, thread_id: str, *, last: int | None = None) -> dict[str, Any]:
+        """Return what an agent needs to go on with a user: the conversation, the preferences, the active workflows.
+
+        `{"thread": {"id", "messages", "decisions"}, "user": {…}, "workflows": [{…}, …]}`, as plain data; `last` leaves out
+        all but so many messages.
+        """
+        thread = self.thread(thread_id)
+        return {
+            "thread": {
+                "id": thread.id,
+                "messages": thread.messages(last),
+                "decisions": [{"text": one.text, "why": one.why} for one in thread.decisions()],
+            },
+            "user": self.user(user_id).items(),
+            "workflows": [one.as_dict() for one in self.workflows.list("active", user_id)],
+        }
 
     def signal(self, run_id: str, event: str, payload: Any = None) -> bool:
         """Send a signal to a run, durably; see `Runs.signal`."""

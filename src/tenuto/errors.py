@@ -15,6 +15,7 @@
     ├── NotStorable           a value holds something outside the data format (also a TypeError)
     ├── UnknownType           a stored value holds an application type that is not registered here
     ├── StepFailed            a step raised an error of a type that is not registered; see `type`
+    ├── TaskFailed            a task was given up, or cancelled; see `type`
     ├── TimedOut              a step, a wait or a run took longer than it may (also a TimeoutError)
     ├── RequestExpired        a request id is too old for its outcome to be known
     ├── Damaged               stored bytes are not what was written
@@ -62,6 +63,7 @@ __all__ = [
     "StepMismatch",
     "StorageFull",
     "StorageUnavailable",
+    "TaskFailed",
     "TenutoError",
     "TimedOut",
     "TooLarge",
@@ -149,6 +151,15 @@ class StepFailed(TenutoError):
 
     `type` is the name of that type and `message` what it said; the first time the error itself is the cause.
     """
+
+    def __init__(self, message: str, type: str = "", said: str = "") -> None:  # noqa: A002 - what it is called
+        super().__init__(message)
+        self.type = type
+        self.message = said
+
+
+class TaskFailed(TenutoError):
+    """A task was given up, or cancelled, so it has no result. `type` and `message` tell of its last error."""
 
     def __init__(self, message: str, type: str = "", said: str = "") -> None:  # noqa: A002 - what it is called
         super().__init__(message)

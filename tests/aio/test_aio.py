@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 import tenuto
-from tenuto import AsyncTenuto, LeaseHeld, StaleLease, StateConflict, Tenuto, TooLarge, _aio_runs, aio
+from tenuto import AsyncTenuto, LeaseHeld, StaleLease, StateConflict, Tenuto, TooLarge, _aio_runs, _aio_work, aio
 from tenuto._offload import awaitable
 from tenuto.backends.volatile import VolatileBackend
 from tenuto.capabilities.checkpoints import Checkpoints, Saver
@@ -22,7 +22,10 @@ from tenuto.capabilities.run import Run, RunState, RunThread
 from tenuto.capabilities.runs import Runs
 from tenuto.capabilities.state import ScopeView, State, Transaction
 from tenuto.capabilities.store import Store
+from tenuto.capabilities.task import Task
+from tenuto.capabilities.tasks import Tasks
 from tenuto.capabilities.threads import Thread, Threads
+from tenuto.capabilities.workflows import Workflow, Workflows
 from tenuto.kernel.contract import Backend
 from tenuto.testing import Faults, HeldClock
 
@@ -43,6 +46,10 @@ PAIRS = [
     (Runs, aio.AsyncRuns),
     (Inbox, aio.AsyncInbox),
     (Durable, aio.AsyncDurable),
+    (Task, _aio_work.AsyncTask),
+    (Tasks, _aio_work.AsyncTasks),
+    (Workflow, _aio_work.AsyncWorkflow),
+    (Workflows, _aio_work.AsyncWorkflows),
     (Backend, aio.AsyncKernel),
 ]
 NOT_MIRRORED = {
@@ -53,7 +60,9 @@ NOT_MIRRORED = {
     *("holder", "attempt", "kept", "left", "token_key"),  # of a lease: how runs hold it
     "look",  # of the inbox: how runs read their questions
     "appending",  # of a thread: how runs append to it
-    *("taking", "leaving", "running", "queueing"),  # of runs: what both faces drive
+    *("taking", "leaving", "running", "queueing", "resuming"),  # of runs and workflows: what both faces drive
+    *("entering", "entered", "crew", "dismissed"),  # of tasks: what both faces drive
+    *("completing", "failing", "releasing", "end", "ended", "taken", "kept_no_more", "renew"),  # of a task: for workers
 }
 
 
@@ -89,7 +98,16 @@ def test_async_code_stands_in_the_files_for_it_alone() -> None:
         for path in root.rglob("*.py")
         if re.search(r"^\s*async def", path.read_text(), re.MULTILINE)
     }
-    assert found == {"aio.py", "_aio_runs.py", "_offload.py", "cli/worker.py"}
+    adapters = {f"adapters/{name}.py" for name in ("anthropic_memory", "langchain", "openai_agents")}
+    assert found - adapters == {
+        "aio.py",
+        "_aio_runs.py",
+        "_aio_work.py",
+        "_offload.py",
+        "cli/worker.py",
+        "adapters/langgraph.py",
+        "adapters/_langgraph_tools.py",
+    }
 
 
 @pytest.fixture(params=["volatile", "sqlite"])

@@ -94,7 +94,13 @@ def test_the_migrations_amount_to_the_schema(path: Path) -> None:
     connection.close()
 
 
-NEXT = schema.Migration(2, "a second one", "CREATE TABLE extra (x); INSERT INTO extra VALUES (1);", 1, 2)
+NEXT = schema.Migration(
+    len(schema.MIGRATIONS) + 1,
+    "one more",
+    "CREATE TABLE extra (x); INSERT INTO extra VALUES (1);",
+    1,
+    len(schema.MIGRATIONS) + 1,
+)
 
 
 def test_an_older_store_is_upgraded_after_a_backup(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,9 +111,9 @@ def test_an_older_store_is_upgraded_after_a_backup(path: Path, monkeypatch: pyte
         assert agent.state.get("s", "k") == "kept"
         assert agent.store.check().ok
     names = apsw.Connection(str(path)).execute("SELECT number, name FROM migrations").fetchall()
-    assert names == [(1, schema.MIGRATIONS[0].name), (2, "a second one")]
+    assert names == [(one.number, one.name) for one in schema.MIGRATIONS]
     monkeypatch.undo()
-    backup = path.with_name("store.db.format1.backup")
+    backup = path.with_name(f"store.db.format{schema.FORMAT}.backup")
     shutil.copy(backup, path.with_name("old.db"))
     with Tenuto("a", path.with_name("old.db")) as agent:
         assert agent.state.get("s", "k") == "kept"

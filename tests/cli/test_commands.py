@@ -50,6 +50,13 @@ def store(tmp_path: Path) -> str:
             run.step("charge", _dies, effect="once")
         with pytest.raises(ValueError), agent.run("fails") as run:
             run.step("broken", int, "x")
+        agent.tasks.enqueue("mails", {"to": "ann"}, key="mail-1", delay="1h")
+        agent.tasks.enqueue("broken", 1, key="dead-1")
+        agent.tasks.claim("broken").fail("no answer", retry=False)
+        agent.tasks.every("nightly", "mails", cron="0 2 * * *")
+        agent.workflows.create(
+            "trip", [{"action": "search", "status": "completed", "result": ["TP1"]}, "book"], user="ann"
+        )
     return path
 
 
@@ -96,6 +103,15 @@ CALLS: dict[str, list[list[str]]] = {
     "inbox show": [["QUESTION"]],
     "inbox answer": [["QUESTION", "yes", "--by", "ann"]],
     "inbox cancel": [["QUESTION", "--yes"]],
+    "tasks list": [["mails"], ["broken", "--status", "dead"], ["mails", "--status", "running", "--limit", "1"]],
+    "tasks counts": [["mails"]],
+    "tasks show": [["mail-1"], ["dead-1"]],
+    "tasks enqueue": [["mails", '{"to": "bob"}', "--key", "mail-2", "--priority", "3"], ["mails", "--user", "ann"]],
+    "tasks retry": [["dead-1"]],
+    "tasks cancel": [["mail-1", "--yes"], ["mail-1", "--yes"]],
+    "tasks recurring": [["mails"]],
+    "workflows list": [[], ["--status", "active", "--user", "ann"], ["--status", "completed"]],
+    "workflows show": [["trip"]],
     "stats": [[]],
     "check": [[]],
 }

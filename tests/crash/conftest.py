@@ -46,3 +46,20 @@ def valkey():
 def url(request):
     """The URL of an empty store of each kind that survives a process; None is a SQLite file."""
     return None if request.param == "sqlite" else request.getfixturevalue(request.param)()
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    servers = _module("servers", HERE.parent / "redis" / "servers.py")
+    nodes = servers.Cluster()
+    url = nodes.url()
+    yield lambda: f"{url}{'&' if '?' in url else '?'}prefix={servers.fresh_prefix()}"
+    nodes.stop()
+
+
+@pytest.fixture(
+    params=["sqlite", *(pytest.param(name, marks=pytest.mark.slow) for name in ("postgres", "valkey", "cluster"))]
+)
+def shared_url(request, path):
+    """The URL of an empty store of each kind that several processes can share."""
+    return str(path) if request.param == "sqlite" else request.getfixturevalue(request.param)()

@@ -227,6 +227,9 @@ def job(run):
 """
 
 
+AWAITED = APP.replace("Tenuto", "AsyncTenuto").replace("def job", "async def job").replace("[run", "[await run")
+
+
 class Workers:
     """`tenuto worker app:agent` in processes of their own, and what their jobs have done."""
 
@@ -244,7 +247,8 @@ class Workers:
         return process
 
     def queue(self, *jobs):
-        code = "import app, sys; [app.job.start(name) for name in sys.argv[1:]]"
+        code = "import app, asyncio, sys; begun = [app.job.start(name) for name in sys.argv[1:]]\n"
+        code += "if begun[0] not in (True, False): [asyncio.run(one) for one in begun]"
         subprocess.run([sys.executable, "-c", code, *(jobs or "j")], cwd=self.folder, env=self.settings, check=True)
 
     def did(self):
@@ -317,7 +321,9 @@ def test_a_worker_told_to_stop_ends_its_step_and_lets_another_go_on(workers):
 
 
 @pytest.mark.slow
-def test_a_worker_told_to_stop_does_not_wait_for_ever_for_a_step_that_does_not_end(workers):
+@pytest.mark.parametrize("app", [APP, AWAITED], ids=["blocking", "awaited"])
+def test_a_worker_told_to_stop_does_not_wait_for_ever_for_a_step_that_does_not_end(workers, app):
+    (workers.folder / "app.py").write_text(app)
     first = workers.start("--grace", "0.3")
     workers.queue()
     wait_until(lambda: "held" in workers.names())

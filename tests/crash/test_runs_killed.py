@@ -156,6 +156,16 @@ def test_a_workflow_that_hangs_is_killed_and_said_so(crash):
     assert "hung" in str(report)
 
 
+def test_a_workflow_that_fails_by_itself_shows_why(crash):
+    def broken():
+        raise ValueError("a typo of mine")
+
+    report = crash(broken)
+    assert not report.ok
+    assert "passed no boundary" in str(report)
+    assert "ValueError: a typo of mine" in str(report).splitlines()[-1]
+
+
 def test_a_volatile_store_is_refused(crash):
     with pytest.raises(tenuto.InvalidInput):
         crash(careless, url="volatile:")

@@ -50,7 +50,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 def test_every_capability_has_its_guide() -> None:
-    for name in ("state", "leases", "threads", "checkpoints", "runs", "frameworks"):
+    for name in ("state", "leases", "threads", "checkpoints", "runs", "workflows", "tasks", "langgraph", "frameworks"):
         assert (ROOT / "docs" / "guides" / f"{name}.md").exists()
 
 
@@ -61,6 +61,15 @@ def test_the_demo_counts_on_after_every_kill() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Nothing lost, nothing counted twice." in done.stdout
+
+
+@pytest.mark.slow
+def test_the_hybrid_example_charges_each_city_once_whoever_is_killed() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "hybrid.py", "--demo"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Every city was charged once, and none is missing." in done.stdout
 
 
 ADVICE = re.compile(r"\b(delete|drop|reset|remove|wipe|truncate)\b|--force", re.IGNORECASE)
@@ -89,3 +98,17 @@ def test_the_tool_calls_of_a_killed_agent_are_not_made_again(tmp_path: Path) -> 
     called = re.findall(r"tool called for page (\d+)", first.stdout + second.stdout)
     assert called == [str(page) for page in range(1, 61)], "each page was paid for once"
     assert lines[-1] == f"done: 60 calls, {sum(page * page for page in range(1, 61))} apples"
+
+
+def test_a_killed_graph_goes_on_in_the_node_it_died_in(tmp_path: Path) -> None:
+    example = [sys.executable, str(ROOT / "examples" / "langgraph_agent.py"), "--url", str(tmp_path / "store.db")]
+    first = subprocess.run([*example, "--die-in", "research"], capture_output=True, text=True, check=False)
+    assert first.returncode == 137, first.stderr
+    second = subprocess.run(example, capture_output=True, text=True, check=False)
+    assert second.returncode == 0, second.stderr
+    assert second.stdout.splitlines()[:2] == ["resuming at research", "node research"]
+    nodes = re.findall(r"node (\w+)", first.stdout + second.stdout)
+    assert nodes == ["plan", "research", "research", "review", "write"]
+    searched = re.findall(r"searched (.+)", first.stdout + second.stdout)
+    assert searched == ["laptops prices", "laptops reviews"], "each search was paid for once"
+    assert second.stdout.splitlines()[-1] == "report of 4 notes"

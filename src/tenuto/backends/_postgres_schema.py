@@ -138,6 +138,14 @@ END $body$;
 
 MIGRATIONS: list[Migration] = [
     Migration(1, "records, streams, floors, requests; commits, sweep", _TABLES + COMMIT_SQL + _SWEEP, 1, 1),
+    # A scan does not pass by what has ended: a queue leaves a tombstone where each task was.
+    Migration(
+        2,
+        "an index of what is there",
+        "CREATE INDEX records_live ON {schema}.records (tenant, key) WHERE NOT dead;\n",
+        1,
+        1,
+    ),
 ]
 
 _BOOK: Final = """

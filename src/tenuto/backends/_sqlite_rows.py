@@ -149,13 +149,14 @@ def find_many(connection: apsw.Connection, wanted: Sequence[bytes]) -> dict[byte
 
 
 def page(
-    connection: apsw.Connection, low: bytes, high: bytes | None, limit: int, *, reverse: bool
+    connection: apsw.Connection, low: bytes, high: bytes | None, limit: int, *, reverse: bool, live: bool = False
 ) -> list[tuple[Any, ...]]:
-    """Return up to `limit` stored rows with low <= key < high, in order, tombstones included."""
+    """Return up to `limit` stored rows with low <= key < high, in order; with `live`, records that have not ended only."""
     below = "" if high is None else "AND key < ?"
     order = "DESC" if reverse else "ASC"
+    only = "INDEXED BY live WHERE kind = 0 AND" if live else "WHERE"
     stored = connection.execute(
-        f"SELECT {_RECORD} FROM records WHERE key >= ? {below} ORDER BY key {order} LIMIT ?",  # noqa: S608
+        f"SELECT {_RECORD} FROM records {only} key >= ? {below} ORDER BY key {order} LIMIT ?",  # noqa: S608
         (low, limit) if high is None else (low, high, limit),
     ).fetchall()
     last: bytes | None = None

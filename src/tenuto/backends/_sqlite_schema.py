@@ -67,8 +67,16 @@ MIGRATIONS: list[Migration] = [
         1,
         1,
     ),
+    Migration(
+        2,
+        "an index of what is there",
+        # A scan does not pass by what has ended: a queue leaves a tombstone where each task was.
+        "CREATE INDEX live ON records (key) WHERE kind = 0;",
+        1,
+        1,
+    ),
 ]
-FORMAT: Final = 1
+FORMAT: Final = 2
 """The newest format that this version reads and writes."""
 
 BOOK = """
@@ -86,6 +94,7 @@ SCHEMA: Final = {
         "CREATE TABLE entries ( id INTEGER PRIMARY KEY, written REAL NOT NULL, versions BLOB NOT NULL, "
         "previous BLOB NOT NULL, digest BLOB NOT NULL, sum BLOB NOT NULL, value BLOB )"
     ),
+    "live": "CREATE INDEX live ON records (key) WHERE kind = 0",
     "expiring": "CREATE INDEX expiring ON records (expires) WHERE expires IS NOT NULL",
     "requests": (
         "CREATE TABLE requests (id BLOB PRIMARY KEY, content BLOB NOT NULL, outcome BLOB NOT NULL) WITHOUT ROWID"

@@ -88,6 +88,7 @@ class Writer:
         self._now = now
         self._counter = Counter(-1, b"")
         self._heads: dict[bytes, Head] = {}
+        self._floorless: set[bytes] = set()  # scopes without a floor, as surely as what is in `_heads`
         self._ends: dict[bytes, End] = {}
         self._streams: dict[bytes, int] = {}  # a stream keeps its id for ever, whoever writes to it
         self._requests: dict[bytes, tuple[bytes, bytes]] = {}
@@ -109,6 +110,7 @@ class Writer:
         if known != self._counter or len(self._heads) + len(self._ends) > _REMEMBERED:
             self._heads.clear()
             self._ends.clear()
+            self._floorless.clear()
         return known
 
     def perform(self, job: Any) -> None:
@@ -219,7 +221,12 @@ class Writer:
             return row.version + 1 if _lives(row, now) else row.version
         if row is not None:
             return row.version + 1
-        floor = self._head(rows.floor_key(keys.scope_of(write.key)))
+        scope = keys.scope_of(write.key)
+        if scope in self._floorless:
+            return 1
+        floor = self._head(rows.floor_key(scope))
+        if floor is None:
+            self._floorless.add(scope)
         return (floor.version if floor is not None else 0) + 1
 
     # -- writing -------------------------------------------------------------------------------
@@ -297,6 +304,7 @@ class Writer:
         changed = self.connection.changes() > 0
         due: list[Any] = run("SELECT key FROM records WHERE expires <= ? LIMIT ?", (now, _SWEEP_ROWS)).fetchall()
         self._heads.clear()
+        self._floorless.clear()
         for (key,) in due:
             row = rows.head(self.connection, key)
             if row is None:

@@ -160,7 +160,7 @@ class SqliteBackend:
             try:
                 while len(found) < limit:
                     wanted = limit - len(found)
-                    stored = rows.page(connection, low, high, wanted, reverse=reverse)
+                    stored = rows.page(connection, low, high, wanted, reverse=reverse, live=True)
                     live = [record for row in stored if (record := rows.believed(row)) and _lives(record, now)]
                     found.extend(live)
                     if len(stored) < wanted:

@@ -52,7 +52,7 @@ class VolatileBackend:
         self._steady = Steady(clock or SystemClock())
         self._lock = threading.RLock()
         self._rows: dict[bytes, Record] = {}  # tombstones included: see _dead
-        self._order: list[bytes] = []
+        self._order: list[bytes] = []  # keys of records that have not ended
         self._dead: dict[bytes, float] = {}  # key of a tombstone -> since when
         self._floors: dict[bytes, int] = {}
         self._streams: dict[bytes, list[Entry]] = {}
@@ -236,30 +236,32 @@ class VolatileBackend:
         if type(write) is Delete:
             if self._live(write.key, now) is None or old is None:
                 return old.version if old else 0
-            self._dead[write.key] = now
+            self._end(write.key, now)
             self._set(Record(write.key, b"", old.version + 1, now))
             return old.version + 1
         base = old.version if old else self._floors.get(keys.scope_of(write.key), 0)
-        self._dead.pop(write.key, None)
         ttl = write.ttl
         expires = None if ttl is None else now + ttl
+        if old is None or self._dead.pop(write.key, None) is not None:
+            insort(self._order, write.key)
         self._set(Record(write.key, write.value, base + 1, now, expires))
         return base + 1
 
     def _set(self, row: Record) -> None:
-        if row.key not in self._rows:
-            insort(self._order, row.key)
         self._rows[row.key] = row
+
+    def _end(self, key: bytes, since: float) -> None:
+        self._dead[key] = since
+        del self._order[bisect_left(self._order, key)]
 
     def _sweep(self, now: float) -> None:
         for request in [r for r in self._requests if now - request_time(r) > REQUEST_LIFE]:
             del self._requests[request]
         for key, row in list(self._rows.items()):
-            if row.expires_at is not None and row.expires_at <= now:
-                self._dead.setdefault(key, row.expires_at)
+            if row.expires_at is not None and row.expires_at <= now and key not in self._dead:
+                self._end(key, row.expires_at)
         for key, since in list(self._dead.items()):
             if now - since > REQUEST_LIFE:
                 scope = keys.scope_of(key)
                 self._floors[scope] = max(self._floors.get(scope, 0), self._rows.pop(key).version)
                 del self._dead[key]
-                del self._order[bisect_left(self._order, key)]

@@ -32,6 +32,8 @@ NAME: Final = "snapshot"
 _MARKS: Final = {THREAD: "@", NAME: "#"}
 _PAGE: Final = 200
 _WORTH: Final = 200
+_EXPANDED: Final = 16 * 1024 * 1024
+"""No payload that is not a blob has more bytes than a commit, whoever wrote it."""
 
 
 class Checkpoint(NamedTuple):
@@ -105,11 +107,11 @@ class Placed(NamedTuple):
     item: Item
 
 
-def place(record: Record) -> Placed:
-    """Return a record as the checkpoint that it holds."""
+def place(record: Record, number: int | None = None) -> Placed:
+    """Return a record as the checkpoint that it holds; its number is in its key, for who does not know it."""
     try:
-        number = int(keys.unpack(record.key)[-1])
-        return Placed(number, record.version, record.written_at, Item(*codec.decode(record.value)))
+        at = int(keys.unpack(record.key)[-1]) if number is None else number
+        return Placed(at, record.version, record.written_at, Item(*codec.decode(record.value)))
     except (TypeError, ValueError) as error:
         raise Damaged(f"the record of it is not one of a checkpoint ({error})") from error
 
@@ -266,17 +268,30 @@ class Lineage:
     def _rebuilt(self, number: int, keyframe: int) -> Any:
         """Return a state as plain data, by its keyframe and every change since."""
         plain: Any = None
-        for start in range(keyframe, number + 1, _PAGE):
-            some = range(start, min(start + _PAGE, number + 1))
-            for at, record in zip(some, self._kernel.read([self.key(n) for n in some]), strict=True):
-                if record is None:
-                    raise Damaged(f"it stands on {self.id(at)}, which is missing")
-                payload = self._payload(place(record).item)
+        for _, plain in self.rebuilding(keyframe, number):  # noqa: B007 - the last one is what is wanted
+            pass
+        return plain
+
+    def rebuilding(self, keyframe: int, last: int) -> Iterator[tuple[int, Any]]:
+        """Yield each state from a keyframe on, with its number: plain data, which becomes the next one."""
+        plain: Any = None
+        at, after = keyframe, self.items + keys.pack(keyframe - 1)
+        while at <= last:
+            page = self._kernel.scan(self.items, after=after, limit=min(_PAGE, last - at + 1))
+            for record in page:
+                if record.key != self.key(at):
+                    break  # one is missing in between
+                payload = self._payload(place(record, at).item)
                 if at == keyframe:
                     plain = codec.unpack_plain(payload)
                 elif payload:
                     plain = delta.apply(plain, codec.unpack(payload))
-        return plain
+                yield at, plain
+                at, after = at + 1, record.key
+            else:
+                if page:
+                    continue
+            raise Damaged(f"it stands on {self.id(at)}, which is missing")
 
     def state_of(self, placed: Placed) -> Any:
         """Return a checkpoint's state, proven to be the one that was stored, or raise `Damaged`."""
@@ -309,10 +324,14 @@ def expanded(stored: bytes) -> bytes:
     """Return a stored payload as it was given."""
     if stored[:1] == b"\x00":
         return stored[1:]
+    expanding = zlib.decompressobj()
     try:
-        return zlib.decompress(stored[1:])
+        found = expanding.decompress(stored[1:], _EXPANDED)
     except zlib.error as error:
         raise Damaged(f"a payload cannot be expanded ({error})") from error
+    if stored[:1] != b"\x01" or not expanding.eof:
+        raise Damaged("a payload is not one that was stored: it goes on for longer than any does")
+    return found
 
 
 def parse(checkpoint_id: str) -> tuple[str, str, int] | None:

@@ -21,7 +21,7 @@ from tenuto.errors import Conflict, InvalidInput, NotFound, StateConflict
 from tenuto.kernel import codec, keys
 from tenuto.kernel.bell import Pause
 from tenuto.kernel.clock import Clock
-from tenuto.kernel.contract import Check, Delete, Put, Record, Write
+from tenuto.kernel.contract import Append, Check, Delete, Put, Record, Write
 from tenuto.kernel.durations import Duration, moment
 from tenuto.kernel.durations import ttl as ttl_seconds
 from tenuto.kernel.transact import Steps, backoff, chance, paced, settle
@@ -56,6 +56,8 @@ class State:
         self._kernel = context.kernel
         self._kind = kind
         self._kind_part = keys.pack(kind)
+        self.enqueuing: Callable[..., Any] | None = None
+        """How a transaction puts tasks into queues, in its own commit; tasks stand above state."""
 
     @property
     def clock(self) -> Clock:
@@ -312,6 +314,7 @@ class Transaction:
         self._read: dict[bytes, int] = {}
         self._written: dict[str, bytes | None] = {}
         self._lives: dict[str, float | None] = {}
+        self._entering: list[Any] = []
 
     @property
     def clock(self) -> Clock:
@@ -369,11 +372,29 @@ class Transaction:
             )
         return default if record is None else codec.decode(codec.decode(record.value)[2])
 
+    def enqueue(
+        self,
+        queue: str,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        delay: Duration | None = None,
+        priority: int = 0,
+        user: str | None = None,
+    ) -> Any:
+        """Gather a task to be enqueued, and return it: it is there if and only if the writes are; see `Tasks.enqueue`."""
+        if self._state.enqueuing is None:
+            raise InvalidInput("There are no queues here; use a transaction of agent.state.")
+        entering = self._state.enqueuing(queue, payload, key=key, delay=delay, priority=priority, user=user)
+        if entering.writes and all(entering.info.id != one.info.id for one in self._entering):
+            self._entering.append(entering)
+        return entering.info
+
     @paced
     def commit(self) -> Steps[int]:
         """Write everything that was gathered, atomically and durably; return how much it was."""
         state, context = self._state, self._state._context
-        if not self._written:
+        if not self._written and not self._entering:
             return 0
         checks = [Check(where, version) for where, version in self._read.items()]
         writes: list[Write] = []
@@ -383,11 +404,20 @@ class Transaction:
             life = self._lives.get(key)
             writes.append(Delete(where) if encoded is None else Put(where, state._wrapped(encoded), life))
             noted.append(Noted(key, encoded, None if encoded is None else life))
-        writes.append(journal.line(context, state._stream(self._scope), noted))
+        if noted:
+            writes.append(journal.line(context, state._stream(self._scope), noted))
+        entering, self._entering = self._entering, []
+        rung: set[bytes] = set()
+        for one in entering:
+            checks += one.checks
+            writes += [write for write in one.writes if type(write) is not Append or write.stream not in rung]
+            rung.update(write.stream for write in one.writes if type(write) is Append)
         yield from commit(context, checks, writes, self._fence, f"The scope {self._scope}")
+        for one in entering:
+            one.entered()
         self._written.clear()
         self._read.clear()
-        return len(noted)
+        return len(noted) + len(entering)
 
 
 class scoped(Generic[P, R]):  # noqa: N801 - used like a decorator

@@ -61,6 +61,8 @@ from tenuto.kernel.transact import Steps, paced
 
 Summarize = Callable[[list[Message]], str | Message | list[Message]]
 Instead = Callable[[Message], list[Message] | None]
+Elsewhere = Callable[[str], list[Message] | None]
+"""Returns the messages of a thread that is kept in another form, or None where it is not."""
 _NEWS: Final = 4
 """So many lines are read at once to see what is new: mostly one or two are."""
 
@@ -92,6 +94,8 @@ class Threads:
         self._context = context
         self._ends = Ends()
         self._scratches: dict[str, dict[str, Any]] = {}
+        self.elsewhere: dict[str, Elsewhere] = {}
+        """Where to look for a thread that has no log: an adapter notes where its framework keeps conversations."""
 
     def list(self, user: str | None = None, *, after: str | None = None, limit: int | None = None) -> list[ThreadInfo]:
         """Return the threads that there are, or those of one user, in the order of their ids.
@@ -206,7 +210,9 @@ class Thread:
         # Turns are often appended two messages at a time: half of `last` is the better first guess.
         view = self._log.view(FIRST_PAGE if last is None or before is not None else last // 2 + 1)
         if view is None:
-            return []
+            found = self._elsewhere()
+            high = len(found) if before is None else min(before - 1, len(found))
+            return found[max(after or 0, 0 if last is None else high - last) : max(high, 0)]
         high = view.place.messages if before is None else min(before - 1, view.place.messages)
         low = max(after or 0, 0 if last is None else _low(view, high, last, original=original))
         return view.messages(low, high) if original else _shown(view, low, high)
@@ -218,7 +224,7 @@ class Thread:
         """
         view = self._log.view(FIRST_PAGE if known is None else _NEWS)
         if view is None:
-            return News(None, [], goes_on=known is None)
+            return News(None, self.unbegun(), goes_on=known is None)
         place = view.place
         goes_on = known is not None and _frame(known) == _frame(place) and known.messages <= place.messages
         low = known.messages if known is not None and goes_on else 0
@@ -227,7 +233,16 @@ class Thread:
     def count(self) -> int:
         """Return how many messages were appended, which is the number of the last one."""
         last = self._log.last()
-        return last.place.messages if last is not None and self._log.is_live(last) else 0
+        return last.place.messages if last is not None and self._log.is_live(last) else len(self._elsewhere())
+
+    def _elsewhere(self) -> list[Message]:
+        """Return the messages of a thread without a log, if a framework keeps it."""
+        found = (look(self.id) for look in self._threads.elsewhere.values())
+        return next((messages for messages in found if messages is not None), [])
+
+    def unbegun(self) -> list[Message]:
+        """Return what a framework keeps of a thread that never had a log: whoever goes on with it takes that over."""
+        return self._elsewhere() if self._threads.elsewhere and self._log.last() is None else []
 
     # -- decisions and tool calls --------------------------------------------------------------------------
 

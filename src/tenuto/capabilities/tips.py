@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from tenuto.capabilities import blobs as large
 from tenuto.capabilities.blobs import Blobs, Content
@@ -20,7 +20,10 @@ from tenuto.errors import Conflict, TooLarge
 from tenuto.kernel import codec, delta, tree
 from tenuto.kernel.contract import AnyCheck, Check, Put, Write
 from tenuto.kernel.transact import Steps, settle
-from tenuto.kernel.tree import Node
+from tenuto.kernel.tree import Hold, Node
+
+Grow: TypeAlias = Callable[[Node | None, Hold], Node]
+"""Makes the tree of a state, given that of the state before and what holds large parts: as `tree.grow` would."""
 
 _INLINE: Final = 256 * 1024
 """A payload beyond this is a blob."""
@@ -63,6 +66,13 @@ class Draft(NamedTuple):
     user: str | None
     meta: Any
     origin: str | None = None
+    grow: Grow | None = None
+    """How its state becomes a tree, for who knows more of it than its bytes."""
+    once: bool = False
+    """Whether its name must be new: then `add` is None also where it is not."""
+    checks: Sequence[AnyCheck] = ()
+    writes: Sequence[Write] = ()
+    """What is committed with it."""
 
 
 class Tips:
@@ -78,6 +88,10 @@ class Tips:
     def get(self, line: Lineage) -> Tip | None:
         """Return the tip, as remembered if it is."""
         return self._tips.get(line.root) or self.load(line)
+
+    def remembered(self) -> dict[bytes, Tip]:
+        """Return the tips that are remembered, by what their lineages' keys begin with; others may have moved them on."""
+        return self._tips
 
     def load(self, line: Lineage) -> Tip | None:
         """Read the tip of a lineage; None if it has none."""
@@ -116,7 +130,8 @@ class Tips:
             seen[id(value)] = part
             return part.reference
 
-        grown = tree.grow(draft.state, tip.tree if tip is not None else None, hold)
+        before = tip.tree if tip is not None else None
+        grown = tree.grow(draft.state, before, hold) if draft.grow is None else draft.grow(before, hold)
         contents = {part.digest: part for part in seen.values()}
         size = grown.size + sum(part.size for part in contents.values())
         if size > limit:
@@ -141,7 +156,7 @@ class Tips:
         else:
             payload = squeezed(b"".join(grown.pieces()) if change is None else change)
             stored = len(payload)
-        last, version = self._last_of(line, tip, draft.name)
+        last, version = (0, 0) if draft.once else self._last_of(line, tip, draft.name)
         item = Item(
             draft.name,
             *stamp(self._context),
@@ -164,12 +179,16 @@ class Tips:
             counts, counted = self._blobs.counted(large.changes(item.references))
             checks, writes = _placing(line, tip, number, draft.name, version)
             done = yield from settle(
-                self._kernel, [*checks, *counts], [Put(line.key(number), codec.encode(list(item))), *writes, *counted]
+                self._kernel,
+                [*checks, *counts, *draft.checks],
+                [Put(line.key(number), codec.encode(list(item))), *writes, *counted, *draft.writes],
             )
         except Conflict:
             self.forget(line)
             return None
-        names = {**(tip.names if tip is not None else {}), draft.name: (number, done.versions[1] if writes else 0)}
+        names = tip.names if tip is not None else {}
+        if not draft.once:
+            names = {**names, draft.name: (number, done.versions[1] if writes else 0)}
         placed = Placed(number, done.versions[0], done.at, item)
         self._remember(line, Tip(_bare(placed), grown, number, names, seen))
         return line.told(placed)

@@ -32,6 +32,8 @@ _TABLE = {
     "check": "Verify everything that is stored.",
     "checkpoint": "Snapshots: list, show, diff, fork, restore, prune.",
     "inbox": "Questions of agents to people: list, show, answer.",
+    "tasks": "Queues: list, show, enqueue, retry, cancel, recurring.",
+    "workflows": "Documented procedures: list, and show step by step.",
     "runs": "Durable runs: list, show, watch, fork, retry, cancel, recover.",
     "state": "Named values with versions.",
     "stats": "What the store is, and how large.",

@@ -59,10 +59,10 @@ def _langgraph(place: Path, stack: ExitStack, history: list[Any]) -> Iterator[tu
     saver: Any = stack.enter_context(SqliteSaver.from_conn_string(str(place / "langgraph.db")))
     saver.setup()
     saver.conn.execute("PRAGMA synchronous=full")
-    config = {"configurable": {"thread_id": "bench", "checkpoint_ns": ""}}
+    config: Any = {"configurable": {"thread_id": "bench", "checkpoint_ns": ""}}
 
     def put(n: int) -> None:
-        checkpoint = {
+        checkpoint: Any = {
             **empty_checkpoint(),
             "channel_values": {"messages": history},
             "channel_versions": {"messages": n},

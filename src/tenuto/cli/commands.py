@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 import typing
@@ -13,6 +14,8 @@ import click
 from tenuto.cli import render
 from tenuto.cli.shared import FAILURE, confirm, guarded, opened, show_json, store_options
 from tenuto.cli.waterfall import waterfall
+from tenuto.client import Tenuto
+from tenuto.errors import NotFound, UnknownType
 from tenuto.servers.jsonable import jsonable
 from tenuto.servers.operations import Operation, Parameter, called, groups
 
@@ -53,7 +56,7 @@ def _command(operation: Operation, name: str) -> click.Command:
         if operation.asks is not None:
             confirm(operation.asks.format(**given), yes=yes)
         with opened(url, tenant, create=operation.writes and operation.asks is None) as agent:
-            found = called(operation, agent, given)
+            found = _called(operation, agent, given)
             if operation.streams:
                 _stream(operation, found, as_json=as_json)
             elif as_json:
@@ -68,6 +71,19 @@ def _command(operation: Operation, name: str) -> click.Command:
     if operation.asks is not None:
         command.params.append(click.Option(["--yes"], is_flag=True, help="Do not ask."))
     return _with_store(command)
+
+
+def _called(operation: Operation, agent: Tenuto, given: dict[str, Any]) -> Any:
+    """Do what was asked; what is not there, or of an unknown type, a framework's adapter may know."""
+    try:
+        return called(operation, agent, given)
+    except (NotFound, UnknownType):
+        if operation.writes or not importlib.util.find_spec("langgraph"):
+            raise
+        from tenuto.adapters.langgraph import TenutoSaver  # noqa: PLC0415 - it takes a second
+
+        TenutoSaver(agent)
+        return called(operation, agent, given)
 
 
 def _with_store(command: click.Command) -> click.Command:

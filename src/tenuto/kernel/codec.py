@@ -69,6 +69,14 @@ def pack(value: Any) -> bytes:
     return _pack_walked(value) if _may_hold_nan(body) else body
 
 
+def fast_pack(value: Any) -> bytes:
+    """Return bytes by which two values are told apart, not to be stored: what `pack` refuses may be in them."""
+    try:
+        return ormsgpack.packb(value, default=_LOWER[0], option=_OPTIONS)
+    except (TypeError, RecursionError):
+        return _pack_walked(value)
+
+
 def _may_hold_nan(body: bytes) -> bool:
     """Suspect NaN, which goes through the encoder unseen: 0xcb begins a float, and these two bytes end its search."""
     at = body.find(_FLOAT)
@@ -139,6 +147,21 @@ def held(digest: bytes, size: int, *, text: bool) -> bytes:
 def stand_in(part: Held) -> ormsgpack.Ext:
     """Return what to put into a value in place of something held apart."""
     return ormsgpack.Ext(_HELD, ormsgpack.packb(list(part)))
+
+
+def held_in(body: bytes) -> set[bytes]:
+    """Return the digests of what is held apart in a piece of a stored form; nothing of it is made."""
+    found: set[bytes] = set()
+
+    def note(code: int, data: bytes) -> None:
+        if code == _HELD:
+            found.add(Held(*ormsgpack.unpackb(data)).digest)
+
+    try:
+        ormsgpack.unpackb(body, ext_hook=note)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _undecodable(error) from error
+    return found
 
 
 def _finder(find: Find) -> Callable[[int, bytes], Any]:
@@ -222,6 +245,11 @@ def register(
 def is_registered(cls: type) -> bool:
     """Tell whether instances of a class come back as what they are."""
     return cls in _by_type
+
+
+def registered() -> list[type[Any]]:
+    """Return every class whose instances come back as what they are."""
+    return list(_by_type)
 
 
 def _conversions(cls: type[Any]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:

@@ -16,10 +16,13 @@ from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 from tenuto.capabilities.differences import Difference
 from tenuto.capabilities.journal import Change
 from tenuto.capabilities.lineage import Checkpoint
+from tenuto.capabilities.procedure import WorkflowInfo, WorkflowStep
 from tenuto.capabilities.questions import Happened, NotHappened, Question
 from tenuto.capabilities.runs import Emitted
 from tenuto.capabilities.runviews import RunInfo, RunRecord
+from tenuto.capabilities.schedules import ScheduleInfo
 from tenuto.capabilities.state import Entry
+from tenuto.capabilities.taskbook import TaskInfo
 from tenuto.capabilities.threads import ThreadInfo
 from tenuto.capabilities.timeline import Decision, Event, ToolCall
 from tenuto.client import Tenuto
@@ -28,6 +31,7 @@ from tenuto.kernel.contract import Finding
 
 Value = Annotated[Any, "JSON, or plain text"]
 RunStatus = Literal["queued", "running", "waiting", "interrupted", "in_doubt", "failed", "completed", "cancelled"]
+WorkflowStatus = Literal["pending", "in_progress", "completed", "failed", "blocked", "active"]
 QuestionStatus = Literal["pending", "answered", "cancelled", "expired"]
 
 
@@ -453,6 +457,91 @@ def inbox_answer(
 def inbox_cancel(agent: Tenuto, question: QuestionId, *, by: Annotated[str | None, "Who"] = None) -> Question:
     """Take a question back; the run that waits for it goes on with an error."""
     return agent.inbox.cancel(question, by=by)
+
+
+# -- tasks and workflows ----------------------------------------------------------------------------------------------
+
+Queue = Annotated[str, "The queue"]
+TaskId = Annotated[str, "The task, by its id or key"]
+Most = Annotated[int, "How many at most"]
+
+
+@operation("tasks list", "id", "status", "priority", "user", "attempts", "due", "error")
+def tasks_list(
+    agent: Tenuto,
+    queue: Queue,
+    *,
+    status: Annotated[Literal["waiting", "running", "dead"], "Which of them"] = "waiting",
+    limit: Most = 100,
+) -> list[TaskInfo]:
+    """List the tasks of a queue: those that wait, are in hand, or were given up."""
+    tasks = agent.tasks
+    listed = {"waiting": tasks.pending, "running": tasks.running, "dead": tasks.dead}[status]
+    return listed(queue, limit=limit)
+
+
+@operation("tasks counts")
+def tasks_counts(agent: Tenuto, queue: Queue) -> dict[str, int]:
+    """Say how many tasks of a queue may be taken, come later, are in hand, were given up."""
+    return agent.tasks.counts(queue)
+
+
+@operation("tasks show")
+def tasks_show(agent: Tenuto, task: TaskId) -> TaskInfo:
+    """Show a task, with its result or its last error."""
+    return agent.tasks.get(task)
+
+
+@operation("tasks enqueue", writes=True)
+def tasks_enqueue(
+    agent: Tenuto,
+    queue: Queue,
+    payload: Value = None,
+    *,
+    key: Annotated[str | None, "Its id: the same key is the same task"] = None,
+    delay: Annotated[str | None, "It may be taken after so long"] = None,
+    priority: Annotated[int, "The higher the sooner"] = 0,
+    user: Annotated[str | None, "Whose it is"] = None,
+) -> TaskInfo:
+    """Put a task into a queue."""
+    return agent.tasks.enqueue(queue, payload, key=key, delay=delay, priority=priority, user=user)
+
+
+@operation("tasks retry", writes=True)
+def tasks_retry(agent: Tenuto, task: TaskId) -> TaskInfo:
+    """Let a task that was given up or cancelled be done after all, with all its attempts."""
+    agent.tasks.retry(task)
+    return agent.tasks.get(task)
+
+
+@operation("tasks cancel", asks="Let the task {task!r} not be done?")
+def tasks_cancel(agent: Tenuto, task: TaskId) -> Done:
+    """Let a task not be done; whoever has it in hand can end it no more. It may be retried later."""
+    return Done(agent.tasks.cancel(task))
+
+
+@operation("tasks recurring", "name", "cron", "interval", "next", "last", "fired")
+def tasks_recurring(agent: Tenuto, queue: Queue) -> list[ScheduleInfo]:
+    """List the recurring tasks of a queue, with when each comes next."""
+    return agent.tasks.recurring(queue)
+
+
+@operation("workflows list", "name", "status", "user", "progress", "next_step")
+def workflows_list(
+    agent: Tenuto,
+    *,
+    status: Annotated[WorkflowStatus | None, "Only those; active is all that is not completed"] = None,
+    user: Annotated[str | None, "Only this user's"] = None,
+    limit: Most = 100,
+) -> list[WorkflowInfo]:
+    """List workflows."""
+    return [one.info() for one in agent.workflows.list(status, user, limit=limit)]
+
+
+@operation("workflows show", "step", "action", "status", "attempts", "result", "error", "reason")
+def workflows_show(agent: Tenuto, workflow: Annotated[str, "The workflow"]) -> list[WorkflowStep]:
+    """Show the steps of a workflow, and what became of each."""
+    return agent.workflows.get(workflow).steps
 
 
 # -- the store ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""For tests of programs that stand on tenuto, and of backends for it: a clock to hold, faults, the contract."""
+"""For tests of programs that stand on tenuto, and of backends for it: a clock to hold, faults, kills, the contract."""
 
 from tenuto.testing.clock import HeldClock
 from tenuto.wrappers.faults import Faults

@@ -99,18 +99,21 @@ class Report:
 
     def __str__(self) -> str:
         """Say what happened: a line for each kill, then what is wrong."""
-        bad = sum(not kill.ok for kill in self.kills)
+        differ = sum(not kill.ok for kill in self.kills)
         head = (
             f"{len(self.kills)} kills, {self.effects} effects counted: "
-            + (f"{bad} made a difference" if bad else "none made a difference")
+            + (f"{differ} made a difference" if differ else "none made a difference")
             + (f", {len(self.paused)} left a question" if self.paused else "")
             + f". Undisturbed it {self.plain.outcome}."
         )
         lines = [f"  {kill}" for kill in self.kills]
         wrong = list(dict.fromkeys([*map(str, self.twice), *self.never, *self.differences]))
         wrong += dict.fromkeys(one.advice for one in self.twice)
+        if not self.kills:
+            wrong.append("it passed no boundary: it makes no commit, or ended before the first")
         if wrong:
-            printed = next((kill.output for kill in self.kills if not kill.ok and kill.output), "")
+            bad = [kill for kill in self.kills if not kill.ok] or [self.plain]
+            printed = next((kill.output for kill in bad if kill.output), "")
             lines += ["what is wrong:", *(f"  - {one}" for one in wrong)]
             lines += ["what its processes printed, the first time:", printed[-2_000:]] if printed else []
         return "\n".join([head, *lines])

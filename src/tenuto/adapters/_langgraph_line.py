@@ -1,0 +1,236 @@
+"""The checkpoints of one namespace of a LangGraph thread, as a lineage: each stored as what changed.
+
+The root namespace of a thread is the thread's own lineage (`capabilities/lineage.py`), so that
+`agent.checkpoint.list(thread)` and `diff` show it. A subgraph's namespace is a lineage of its own, below
+`(thread, "langgraph", "sub", namespace)`; `("langgraph", "ns", thread, namespace)` says that it exists. A
+checkpoint's name is its LangGraph id, its `meta` has its parent and its metadata, and its state is the channels
+by name, with LangGraph's bookkeeping under `__langgraph__`.
+
+Growing the tree of a state encodes what may have changed. A channel whose version is the parent's has not. A
+long list of messages is looked at run by run, by its mark; only runs with another mark are encoded. What a
+client has put or read last it remembers with its messages, and hands them out again after it has compared them
+with their marks: a turn of a long conversation decodes nothing old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import ormsgpack
+
+from tenuto.adapters import _langgraph_types as types
+from tenuto.capabilities.blobs import Blobs
+from tenuto.capabilities.context import Context
+from tenuto.capabilities.lineage import THREAD, Item, Lineage, Placed
+from tenuto.errors import Damaged, InvalidInput, NotStorable
+from tenuto.kernel import codec, keys, tree
+from tenuto.kernel.tree import RUN, SMALL, Elements, Fields, Hold, Node, Piece, Run, Way
+
+BOOK: Final = "__langgraph__"
+"""Where a state has what LangGraph notes beside the channels."""
+NAMESPACES: Final = keys.pack("langgraph", "ns")
+
+
+class GraphLine(Lineage):
+    """Where the checkpoints of one namespace are kept."""
+
+    def __init__(self, context: Context, blobs: Blobs, thread: str, ns: str) -> None:
+        super().__init__(context, blobs, THREAD, thread)
+        self.ns = ns
+        if ns:
+            self.root = keys.named(thread, "thread id") + keys.pack("langgraph", "sub", ns)
+            self.items = self.root + keys.pack("at")
+            self.entry = NAMESPACES + keys.pack(thread, ns)
+
+    def id(self, number: int) -> str:
+        """Return by which id people know a checkpoint."""
+        return f"{self.scope}|{self.ns}@{number}" if self.ns else super().id(number)
+
+    def number_of(self, checkpoint: str) -> tuple[int, int]:
+        """Return the number of a checkpoint, and the version of the record that says so; 0 if there is none."""
+        record = self._kernel.read([self.name_key(checkpoint)])[0]
+        return (0, 0) if record is None else (int(codec.decode(record.value)), record.version)
+
+    def named(self, checkpoint: str) -> Placed | None:
+        """Return a checkpoint by LangGraph's id."""
+        number, _ = self.number_of(checkpoint)
+        placed = self.at(number) if number else None
+        return placed if placed is not None and is_graph(placed.item) else None
+
+    def graphs(self) -> Iterator[Placed]:
+        """Yield LangGraph's checkpoints, newest first."""
+        return (placed for placed in self.backwards() if is_graph(placed.item))
+
+    def states(self, wanted: Sequence[Placed]) -> dict[int, dict[str, Any]]:
+        """Return the states of several checkpoints, each proven; what they share is read and decoded once."""
+        found: dict[int, dict[str, Any]] = {}
+        seen: dict[int, tuple[Any, Any]] = {}
+        by_keyframe: dict[int, dict[int, Placed]] = {}
+        for placed in wanted:
+            by_keyframe.setdefault(placed.item.keyframe, {})[placed.number] = placed
+        for keyframe, group in by_keyframe.items():
+            grown: Node | None = None
+            for number, plain in self.rebuilding(keyframe, max(group)):
+                if number in group:
+                    grown = tree._grow(plain, grown, Way(ormsgpack.packb, None))
+                    if grown.digest != group[number].item.digest:
+                        raise Damaged(f"The checkpoint {self.id(number)} is not what was stored. Restore a backup.")
+                    found[number] = {name: self._lifted(value, seen) for name, value in plain.items()}
+        return found
+
+    def _lifted(self, value: Any, seen: dict[int, tuple[Any, Any]]) -> Any:
+        """Return a channel's value; what was registered is decoded once for all the states that have it."""
+        if type(value) is not list or not value or type(value[0]) is not ormsgpack.Ext:
+            return codec.unpack(ormsgpack.packb(value), self._blobs.find)
+        lifted = []
+        for element in value:
+            known = seen.get(id(element))
+            if known is None:
+                known = seen[id(element)] = element, codec.unpack(ormsgpack.packb(element), self._blobs.find)
+            lifted.append(known[1])
+        return lifted
+
+
+# -- what is stored ------------------------------------------------------------------------------------
+
+
+def meta_of(parent: str | None, metadata: Mapping[str, Any], values: Iterable[str]) -> dict[str, Any]:
+    """Return the `meta` of a checkpoint; the channels that have a value are noted where deltas are read back to them."""
+    meta = {"langgraph": parent or "", "metadata": dict(metadata)}
+    if "counters_since_delta_snapshot" in metadata:
+        meta["channels"] = sorted(values)
+    return meta
+
+
+def is_graph(item: Item) -> bool:
+    """Tell whether a checkpoint of a lineage is LangGraph's."""
+    return type(item.meta) is dict and "langgraph" in item.meta
+
+
+def parent_of(item: Item) -> str | None:
+    """Return the id of a checkpoint's parent."""
+    return item.meta["langgraph"] or None
+
+
+def state_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a checkpoint as the state that is stored."""
+    values = checkpoint["channel_values"]
+    if BOOK in values:
+        raise InvalidInput(f"A channel cannot be called {BOOK!r}: that is where a checkpoint's own notes are.")
+    return {**values, BOOK: {name: part for name, part in checkpoint.items() if name not in ("id", "channel_values")}}
+
+
+def checkpoint_of(checkpoint_id: str, state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stored state as the checkpoint that it was."""
+    book = state.get(BOOK)
+    if type(book) is not dict or type(book.get("channel_versions")) is not dict:
+        raise Damaged(f"The state of the checkpoint {checkpoint_id} is not one of a graph. Restore a backup.")
+    values = {name: value for name, value in state.items() if name != BOOK}
+    return {**book, "id": checkpoint_id, "channel_values": values}
+
+
+# -- growing, and remembering what was grown ---------------------------------------------------------------
+
+
+class Live(NamedTuple):
+    """The messages of a long channel as this client handed them out, and what says whether they still are."""
+
+    node: Elements
+    marks: list[types.Mark]
+    messages: list[Any]
+
+
+class Lives:
+    """The live channels of one state: the newest that this client knows of a namespace."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, Live] = {}
+        self.versions: dict[str, Any] = {}
+        self.tree: Node | None = None
+        """What all of this is about; of any other tree nothing is known here."""
+
+    def grow(self, state: Mapping[str, Any], same: set[str], before: Lives, old: Node | None, hold: Hold) -> Node:
+        """Return the tree of a state; `same` are the channels that are as they were in `old`."""
+        try:
+            self.tree = self._grow(state, same, before, old, hold)
+        except NotStorable:
+            codec.encode(dict(state))  # the same complaint, with the path from the top
+            raise
+        return self.tree
+
+    def _grow(self, state: Mapping[str, Any], same: set[str], before: Lives, old: Node | None, hold: Hold) -> Node:
+        way = Way(codec.pack, hold)
+        nodes = old.of if type(old) is Fields else {}
+        grown: dict[str, Node] = {}
+        for name, value in state.items():
+            node, live = nodes.get(name), before.of.get(name)
+            if node is not None and name in same:
+                grown[name] = node
+                if live is not None and live.node is node:
+                    self.of[name] = live
+            elif type(value) is list and len(value) > RUN and types.are_messages(value):
+                grown[name] = self._grow_messages(name, value, live if live and live.node is node else None, node, way)
+            else:
+                grown[name] = tree._grow(value, node, way)
+        if type(old) is Fields and grown == old.of and list(grown) == list(old.of):
+            return old
+        fields = Fields(grown)
+        return fields if fields.size > SMALL else tree._joined(fields, old)
+
+    def _grow_messages(self, name: str, value: list[Any], live: Live | None, old: Node | None, way: Way) -> Node:
+        runs: list[Piece | Run] = []
+        marks: list[types.Mark] = []
+        known = old.runs if type(old) is Elements else []
+        seen = live.marks if live is not None else []
+        for number, at in enumerate(range(0, len(value), RUN)):
+            run = value[at : at + RUN]
+            before = known[number] if number < len(known) else None
+            mark = seen[number] if number < len(seen) and before is not None else None
+            if mark is not None and before is not None and mark.fits(run):
+                runs.append(before)
+                marks.append(mark)
+                continue
+            longer = None
+            if mark is not None and type(before) is Piece and mark.fits(run[: mark.count]):
+                longer = _longer(before, run[mark.count :], way)
+            runs.append(longer or tree._grow_run(run, before, way))
+            marks.append(types.Mark(run))
+        if type(old) is Elements and old.count == len(value) and all(a is b for a, b in zip(runs, known, strict=True)):
+            node = old
+        else:
+            node = Elements(runs, len(value))
+        self.of[name] = Live(node, marks, list(value))
+        return node
+
+    def values(self, grown: Node, blobs: Blobs) -> dict[str, Any]:
+        """Return the state of a tree. Messages that are as they were handed out before are handed out again."""
+        self.tree = grown
+        if type(grown) is not Fields:
+            return codec.unpack(b"".join(grown.pieces()), blobs.find)  # type: ignore[no-any-return]
+        return {name: self._value(name, node, blobs) for name, node in grown.of.items()}
+
+    def _value(self, name: str, node: Node, blobs: Blobs) -> Any:
+        live = self.of.get(name)
+        if live is None or live.node is not node:
+            value = codec.unpack(b"".join(node.pieces()), blobs.find)
+            if type(node) is Elements and node.count > RUN and types.are_messages(value):
+                self.of[name] = Live(node, list(map(types.Mark, _runs(value))), list(value))
+            return value
+        if all(mark.fits(run) for mark, run in zip(live.marks, _runs(live.messages), strict=True)):
+            return list(live.messages)
+        # Somebody has edited what was handed out: what was stored is what counts.
+        del self.of[name]
+        return self._value(name, node, blobs)
+
+
+def _longer(old: Piece, more: list[Any], way: Way) -> Piece | None:
+    """Return a run that has gained messages at its end, or None if it is too wide then; what it had is not encoded."""
+    added = way.pack(more)
+    count = tree.count_of(old.data) + len(more)
+    data = tree.array_head(count) + tree.without_head(old.data) + tree.without_head(added)
+    return Piece(data) if len(data) <= tree.WIDE else None
+
+
+def _runs(messages: list[Any]) -> Iterator[list[Any]]:
+    return (messages[at : at + RUN] for at in range(0, len(messages), RUN))

@@ -1,0 +1,273 @@
+"""The types of LangChain and LangGraph in tenuto's closed format, and whether a list of messages has changed.
+
+What a graph holds is stored as everything else is: plain data, and types that were registered. This module
+registers those that graphs are made of; a program adds its own with `allow`. Reading therefore imports nothing
+and calls nothing but what stands in that register: a stored value that names anything else is `UnknownType`.
+
+A message is stored as its fields without those that have their default. It is read back without pydantic's
+validation (20 us a message) where every field has one of the types that validation would leave as they are, and
+with it where one has not.
+
+A `Mark` says whether a run of messages is still what it was, without encoding it where that can be: so a long
+conversation is compared at the speed of memory, and an edit in place is still found.
+"""
+
+from __future__ import annotations
+
+import operator
+import pathlib
+import re
+from collections import deque
+from collections.abc import Callable, Iterable
+from datetime import timezone
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from langchain_core import messages as lc
+from langchain_core.documents import Document
+from langchain_core.messages.base import TextAccessor
+from langchain_core.messages.modifier import RemoveMessage
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from langgraph.store.base import Item
+from langgraph.types import Command, Interrupt, Overwrite, Send, TimeoutPolicy
+
+from tenuto.errors import InvalidInput
+from tenuto.kernel import codec
+
+_MESSAGES: Final[tuple[type[Any], ...]] = (
+    lc.HumanMessage,
+    lc.AIMessage,
+    lc.SystemMessage,
+    lc.ToolMessage,
+    lc.FunctionMessage,
+    lc.ChatMessage,
+    RemoveMessage,
+)
+_CHUNKS: Final[tuple[type[Any], ...]] = (
+    lc.HumanMessageChunk,
+    lc.AIMessageChunk,
+    lc.SystemMessageChunk,
+    lc.ToolMessageChunk,
+    lc.FunctionMessageChunk,
+    lc.ChatMessageChunk,
+)
+_KNOWN: Final = frozenset(_MESSAGES)
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+def _is_content(value: Any) -> bool:
+    return type(value) is str or (type(value) is list and all(type(part) in (str, dict) for part in value))
+
+
+def _is_dict(value: Any) -> bool:
+    return type(value) is dict
+
+
+def _is_dicts(value: Any) -> bool:
+    return type(value) is list and all(type(part) is dict for part in value)
+
+
+def _is_name(value: Any) -> bool:
+    return value is None or type(value) is str
+
+
+def _is_text(value: Any) -> bool:
+    return type(value) is str
+
+
+_SOUND: Final[dict[str, Callable[[Any], bool]]] = {
+    "content": _is_content,
+    "additional_kwargs": _is_dict,
+    "response_metadata": _is_dict,
+    "name": _is_name,
+    "id": _is_name,
+    "tool_calls": _is_dicts,
+    "invalid_tool_calls": _is_dicts,
+    "usage_metadata": lambda value: value is None or type(value) is dict,
+    "tool_call_id": _is_text,
+    "artifact": lambda _: True,
+    "status": lambda value: value in ("success", "error"),
+    "role": _is_text,
+}
+"""What validation would leave as it is, field by field; a value that is not sound here is validated."""
+
+
+class _Kind:
+    """How messages of one class are stored."""
+
+    def __init__(self, cls: type[Any]) -> None:
+        self.cls = cls
+        fields = cls.model_fields
+        self.required = frozenset(name for name, field in fields.items() if field.is_required())
+        self.made: list[tuple[str, Callable[[], Any]]] = [
+            (name, field.default_factory) for name, field in fields.items() if field.default_factory
+        ]
+        self.fixed = {
+            name: field.default
+            for name, field in fields.items()
+            if name not in self.required and not field.default_factory
+        }
+
+    def lower(self, message: Any) -> list[Any]:
+        """Return the fields that are not at their default, and what was given beyond the fields."""
+        own = dict(message.__dict__)
+        for name, default in self.fixed.items():
+            if own.get(name, self) is default or (type(own.get(name)) is str and own.get(name) == default):
+                del own[name]
+        for name, make in self.made:
+            value = own.get(name, self)
+            if type(value) is make and not value:
+                del own[name]
+        return [own, message.__pydantic_extra__ or None]
+
+    def lift(self, stored: Any) -> Any:
+        """Return the message of what was stored: as it is if it is sound, else validated."""
+        given, extra = stored
+        sound = _SOUND
+        if not (self.required <= given.keys() and (extra is None or type(extra) is dict)):
+            return self.cls.model_validate({**given, **(extra or {})})
+        for name, value in given.items():
+            if name not in sound or not sound[name](value):
+                return self.cls.model_validate({**given, **(extra or {})})
+        own = {**self.fixed, **given}
+        for name, make in self.made:
+            if name not in given:
+                own[name] = make()
+        message: Any = object.__new__(self.cls)
+        put = object.__setattr__
+        put(message, "__dict__", own)
+        put(message, "__pydantic_fields_set__", set(given))
+        put(message, "__pydantic_extra__", extra or {})
+        put(message, "__pydantic_private__", None)
+        return message
+
+
+def are_messages(values: list[Any]) -> bool:
+    """Tell whether a list holds messages only, of the classes that a `Mark` knows."""
+    return _KNOWN.issuperset(map(type, values))
+
+
+class Mark:
+    """What a run of messages was: it `fits` one that is stored as the same bytes, and no other.
+
+    Of messages whose fields are texts, nothing, or empty, copies of the fields are kept: comparing them looks at
+    identities first. Of others, with numbers or nested data, which may be equal and yet not the same, the encoding.
+    """
+
+    __slots__ = ("_fields", "_packed", "_types", "count")
+
+    def __init__(self, run: list[Any]) -> None:
+        self.count = len(run)
+        self._types = list(map(type, run))
+        fields = list(map(_fields_of, run))
+        plain = not any(map(_extra_of, run)) and all(map(_is_plain, fields))
+        self._fields = list(map(_copied, fields)) if plain else None
+        self._packed = b"" if plain else _encoding(run)
+
+    def fits(self, run: list[Any]) -> bool:
+        """Tell whether a run is what this was made of, also within its messages."""
+        if len(run) != self.count or list(map(type, run)) != self._types:
+            return False
+        if self._fields is None:
+            return _encoding(run) == self._packed
+        return list(map(_fields_of, run)) == self._fields and not any(map(_extra_of, run))
+
+
+_fields_of = operator.attrgetter("__dict__")
+_extra_of = operator.attrgetter("__pydantic_extra__")
+
+
+def _encoding(run: list[Any]) -> bytes:
+    return codec.fast_pack([[message.__dict__, message.__pydantic_extra__] for message in run])
+
+
+def _is_plain(fields: dict[str, Any]) -> bool:
+    return all(type(v) is str or v is None or (not v and type(v) in (dict, list)) for v in fields.values())
+
+
+def _copied(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value if value is None or type(value) is str else type(value)() for name, value in fields.items()}
+
+
+# -- everything else ---------------------------------------------------------------------------------
+
+
+def _slots(cls: type[Any], *names: str) -> None:
+    codec.register(
+        cls,
+        name=f"langgraph.{cls.__name__}",
+        encode=lambda value: [getattr(value, name) for name in names],
+        decode=lambda stored: cls(**dict(zip(names, stored, strict=True))),
+    )
+
+
+def _text(cls: type[Any], name: str | None = None) -> None:
+    codec.register(cls, name=f"python.{name or cls.__name__}", encode=str, decode=cls)
+
+
+def _register() -> None:
+    for cls in _MESSAGES:
+        kind = _Kind(cls)
+        codec.register(cls, name=f"langchain.{cls.__name__}", encode=kind.lower, decode=kind.lift)
+    others: tuple[type[Any], ...] = (*_CHUNKS, Document)
+    for other in others:
+        codec.register(other, name=f"langchain.{other.__name__}")
+    codec.register(
+        Send,
+        name="langgraph.Send",
+        encode=lambda send: [send.node, send.arg, send.timeout],
+        decode=lambda stored: Send(stored[0], stored[1], timeout=stored[2]),
+    )
+    codec.register(
+        Interrupt,
+        name="langgraph.Interrupt",
+        # A schema given as a class is not data; it is asked for again by the graph itself.
+        encode=lambda one: [one.value, one.id, one.response_schema if type(one.response_schema) is dict else None],
+        decode=lambda stored: Interrupt(stored[0], id=stored[1], response_schema=stored[2]),
+    )
+    codec.register(
+        _DeltaSnapshot,
+        name="langgraph.DeltaSnapshot",
+        encode=lambda one: [one.value],
+        decode=lambda s: _DeltaSnapshot(*s),
+    )
+    _slots(Command, "graph", "update", "resume", "goto")
+    _slots(Overwrite, "value", "type")
+    _slots(TimeoutPolicy, "run_timeout", "idle_timeout", "refresh_on")
+    _slots(Item, "value", "key", "namespace", "created_at", "updated_at")
+    codec.register(deque, name="python.deque", encode=lambda d: [list(d), d.maxlen], decode=lambda s: deque(*s))
+    codec.register(
+        re.Pattern, name="python.Pattern", encode=lambda p: [p.pattern, p.flags], decode=lambda s: re.compile(*s)
+    )
+    codec.register(
+        timezone, name="python.timezone", encode=lambda z: [z.utcoffset(None)], decode=lambda stored: timezone(*stored)
+    )
+    _text(ZoneInfo)
+    _text(TextAccessor)
+    _text(type(pathlib.Path()), "Path")
+    for address in (IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network):
+        _text(address)
+
+
+def compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
+    """Return a pattern."""
+    return re.compile(pattern, flags)
+
+
+def allow(types: Iterable[type[Any]]) -> None:
+    """Let a program's own types be stored and come back: pydantic models, dataclasses, enums, structs, named tuples."""
+    for cls in types:
+        if not isinstance(cls, type):
+            raise InvalidInput(f"allow takes classes, not {cls!r}; give the class itself.")
+        if codec.is_registered(cls):
+            continue
+        if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+            codec.register(cls, encode=list, decode=lambda stored, cls=cls: cls(*stored))  # type: ignore[misc]
+        else:
+            codec.register(cls)
+
+
+_register()

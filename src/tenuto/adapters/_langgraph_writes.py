@@ -1,0 +1,323 @@
+"""What the tasks of a superstep wrote, kept beside the checkpoint that they ran on until the next one has it.
+
+Keys, below the tenant: `(thread, "langgraph", "writes", namespace, checkpoint, task)` holds the path of a task and
+its writes, each with its index, its channel and its value.
+
+A record belongs to one task, and is written once in nearly every case, in a commit that checks that it is not
+there. LangGraph tells the saver of a task's writes and, a moment later, of the checkpoint that they lead to. So a
+record waits a little for that commit and goes with it, and is committed by itself if none came: either way it is
+durable when `put` returns. What comes again for the same task is put into the record as LangGraph has it: a
+write with an index that is there stays as it was, unless all of them are of the kinds that replace (an
+interrupt, a resume, an error).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from langgraph.checkpoint.base import WRITES_IDX_MAP, PendingWrite
+
+from tenuto.capabilities.blobs import Blobs, Content, changes, digest_of, lifted
+from tenuto.capabilities.context import Context
+from tenuto.capabilities.lineage import expanded, squeezed
+from tenuto.errors import Conflict, Damaged
+from tenuto.kernel import codec, keys
+from tenuto.kernel.codec import Held
+from tenuto.kernel.contract import AnyCheck, Check, Delete, Put, Record, Write
+from tenuto.kernel.transact import Steps, backoff, settle
+from tenuto.kernel.tree import LARGE
+
+_PATIENCE: Final = 0.01
+"""How long a record waits for the commit of the next checkpoint, in seconds: reducers run in between."""
+_LOOK: Final = 0.0005
+_INLINE: Final = 256 * 1024
+"""A record beyond this is a blob."""
+_PAGE: Final = 1_000
+_AT_ONCE: Final = 200
+
+Indexed = list[tuple[int, str, Any]]
+"""Writes with their indices and channels."""
+
+
+class TaskWrites(NamedTuple):
+    """What one task wrote."""
+
+    task: str
+    path: str
+    writes: Indexed
+
+
+class Waiting:
+    """A record that waits for a commit to go with."""
+
+    __slots__ = ("done", "key", "state", "value")
+
+    def __init__(self, key: bytes, value: bytes) -> None:
+        self.key = key
+        self.value = value
+        self.state = "waiting"  # then "taken", then "kept" or "alone"
+        self.done = threading.Event()
+
+    def settle(self, *, kept: bool) -> None:
+        """Tell the one who waits whether the commit that took this has kept it."""
+        self.state = "kept" if kept else "alone"
+        self.done.set()
+
+
+class Writes:
+    """The writes of all tasks of a tenant."""
+
+    def __init__(self, context: Context, blobs: Blobs) -> None:
+        self._kernel = context.kernel
+        self._blobs = blobs
+        self._mutex = threading.Lock()
+        self._waiting: dict[bytes, list[Waiting]] = {}
+
+    # -- adding ------------------------------------------------------------------------------------------
+
+    def put(self, thread: str, ns: str, checkpoint: str, task: TaskWrites, *, waits: str = "no") -> Steps[None]:
+        """Keep what a task wrote, durably, with the next checkpoint's commit or by its own.
+
+        It `waits` for that commit in this thread, or by steps, where a thread must not wait, or not at all.
+        """
+        key = _of_checkpoint(thread, ns, checkpoint) + keys.pack(short(task.task))
+        replace = all(channel in WRITES_IDX_MAP for _, channel, _ in task.writes)
+        packed = _packed(task.path, task.writes)
+        if waits != "no" and not replace and len(packed) < LARGE:
+            record = Waiting(key, squeezed(packed))
+            kept = yield from self._with_the_next(_of_namespace(thread, ns), record, waits)
+            if kept:
+                return
+        for delay in backoff(None):
+            done = yield from self._alone(key, task, replace=replace)
+            if done:
+                return
+            yield delay
+
+    def _with_the_next(self, line: bytes, record: Waiting, waits: str) -> Steps[bool]:
+        """Wait a moment for a commit to go with; tell whether one came and kept the record."""
+        with self._mutex:
+            self._waiting.setdefault(line, []).append(record)
+        if waits == "here":
+            record.done.wait(_PATIENCE)
+        else:
+            for _ in range(round(_PATIENCE / _LOOK)):
+                yield _LOOK
+                if record.state != "waiting":
+                    break
+        with self._mutex:
+            if record.state == "waiting":
+                self._leave(line, record)
+                return False
+        while not record.done.is_set():  # the commit has begun
+            if waits == "here":
+                record.done.wait()
+            else:
+                yield _LOOK
+        return record.state == "kept"
+
+    def _leave(self, line: bytes, record: Waiting) -> None:
+        others = self._waiting[line]
+        others.remove(record)
+        if not others:
+            del self._waiting[line]
+
+    def take(self, thread: str, ns: str) -> list[Waiting]:
+        """Return what waits for a commit of this namespace; whoever takes it settles it."""
+        if not self._waiting:
+            return []
+        with self._mutex:
+            found = self._waiting.pop(_of_namespace(thread, ns), [])
+            for record in found:
+                record.state = "taken"
+            return found
+
+    def _alone(self, key: bytes, task: TaskWrites, *, replace: bool) -> Steps[bool]:
+        """Commit a record, put together with what is there for its task; tell whether that went through."""
+        there = self._kernel.read([key])[0]
+        path, writes, ended = task.path, task.writes, set[bytes]()
+        if there is not None:
+            before = _decoded(there, self._blobs.find)
+            path, ended = before.path or path, _held(there.value)
+            writes = _merged(before.writes, writes, replace=replace)
+        packed, contents = _lightened(path, writes)
+        yield from self._blobs.ensure(contents)
+        try:
+            checks, counted = self._blobs.counted(changes(contents, ended))
+            check: list[AnyCheck] = [Check(key, there.version if there is not None else 0), *checks]
+            yield from settle(self._kernel, check, [Put(key, squeezed(packed)), *counted])
+        except Conflict:
+            return False
+        return True
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def of(self, thread: str, ns: str, checkpoint: str) -> list[PendingWrite]:
+        """Return what was written on a checkpoint, in the order in which a run applies it."""
+        return ordered(self._tasks(_of_checkpoint(thread, ns, checkpoint)))
+
+    def between(self, thread: str, ns: str, checkpoints: set[str]) -> dict[str, list[PendingWrite]]:
+        """Return what was written on each of several checkpoints, read in one go."""
+        found: dict[str, list[TaskWrites]] = {}
+        edges = sorted(_of_checkpoint(thread, ns, one) for one in checkpoints)
+        prefix, after = _of_namespace(thread, ns), edges[0]
+        while page := self._kernel.scan(prefix, after=after, limit=_PAGE):
+            for record in page:
+                if record.key > edges[-1] and not record.key.startswith(edges[-1]):
+                    page = []  # beyond the last of them
+                    break
+                if (one := checkpoint_of(record)) in checkpoints:
+                    found.setdefault(one, []).append(_decoded(record, self._blobs.find))
+            if len(page) < _PAGE:
+                break
+            after = page[-1].key
+        return {one: ordered(tasks) for one, tasks in found.items()}
+
+    def records(self, thread: str, ns: str | None = None, checkpoint: str | None = None) -> Iterator[Record]:
+        """Yield the records of a thread, of a namespace of it, or of a checkpoint."""
+        prefix = _of_thread(thread) if ns is None else _of_namespace(thread, ns)
+        yield from self._scan(prefix if ns is None or checkpoint is None else _of_checkpoint(thread, ns, checkpoint))
+
+    def _tasks(self, prefix: bytes) -> list[TaskWrites]:
+        return [_decoded(record, self._blobs.find) for record in self._scan(prefix)]
+
+    def _scan(self, prefix: bytes) -> Iterator[Record]:
+        after: bytes | None = None
+        while page := self._kernel.scan(prefix, after=after, limit=_PAGE):
+            yield from page
+            if len(page) < _PAGE:
+                return
+            after = page[-1].key
+
+    # -- taking away ---------------------------------------------------------------------------------------
+
+    def remove(self, records: Iterable[Record]) -> Steps[None]:
+        """Take records away, and end their references, some at a time."""
+        gone = list(records)
+        for start in range(0, len(gone), _AT_ONCE):
+            for record in gone[start : start + _AT_ONCE]:
+                if held := _held(record.value):
+                    yield from self._remove_one(record, held)
+            some: list[Write] = [Delete(record.key) for record in gone[start : start + _AT_ONCE]]
+            yield from settle(self._kernel, [], some)
+
+    def _remove_one(self, record: Record, held: set[bytes]) -> Steps[None]:
+        for delay in backoff(None):
+            checks, counted = self._blobs.counted(changes((), held))
+            try:
+                checked: list[AnyCheck] = [Check(record.key, record.version), *checks]
+                yield from settle(self._kernel, checked, [Delete(record.key), *counted])
+            except Conflict as error:
+                if record.key in error.keys:
+                    return  # another process is at it
+                yield delay
+            else:
+                return
+
+    def copy(self, record: Record, thread: str) -> Steps[None]:
+        """Put a record into another thread as it is."""
+        _, _, _, *rest = keys.unpack(record.key)
+        key = _of_thread(thread) + keys.pack(*rest)
+        held = _held(record.value)
+        for delay in backoff(None):
+            there = self._kernel.read([key])[0]
+            checks, counted = self._blobs.counted(changes(held))
+            try:
+                checked: list[AnyCheck] = [Check(key, there.version if there is not None else 0), *checks]
+                yield from settle(self._kernel, checked, [Put(key, record.value), *counted])
+            except Conflict:
+                yield delay
+            else:
+                return
+
+
+def indexed(writes: Sequence[tuple[str, Any]]) -> Indexed:
+    """Return writes with the indices under which LangGraph knows them."""
+    return [
+        (WRITES_IDX_MAP.get(channel, at), channel, repr(value) if isinstance(value, BaseException) else value)
+        for at, (channel, value) in enumerate(writes)
+    ]
+
+
+def ordered(tasks: Iterable[TaskWrites]) -> list[PendingWrite]:
+    """Return the writes of several tasks in the order in which a run applies them."""
+    found = [(task.path, task.task, idx, channel, value) for task in tasks for idx, channel, value in task.writes]
+    found.sort(key=lambda one: one[:3])
+    return [(task, channel, value) for _, task, _, channel, value in found]
+
+
+def checkpoint_of(record: Record) -> str:
+    """Return the checkpoint that a record belongs to."""
+    return long(keys.unpack(record.key)[4])
+
+
+def _merged(before: Indexed, now: Indexed, *, replace: bool) -> Indexed:
+    found = {one[0]: one for one in before}
+    found.update({one[0]: one for one in now if replace or one[0] not in found})
+    return list(found.values())
+
+
+def _packed(path: str, writes: Iterable[Any]) -> bytes:
+    return codec.pack([path, [list(one) for one in writes]])
+
+
+def _lightened(path: str, writes: Indexed) -> tuple[bytes, dict[bytes, Content]]:
+    """Return a record with stand-ins for what is large in it, and that by digest: texts and bytes, or all of it."""
+    packed = _packed(path, writes)
+    if len(packed) < LARGE:
+        return packed, {}
+    light, contents = lifted([list(one) for one in writes])
+    packed = _packed(path, light)
+    if len(packed) < _INLINE:
+        return packed, contents
+    whole = codec.pack([list(one) for one in writes])  # a large message cannot be parted
+    digest = digest_of(whole)
+    return codec.pack([path, codec.stand_in(Held(digest, len(whole), text=False))]), {digest: whole}
+
+
+def _held(value: bytes) -> set[bytes]:
+    """Return the large parts that a record refers to."""
+    return codec.held_in(expanded(value))
+
+
+def _decoded(record: Record, find: codec.Find | None) -> TaskWrites:
+    try:
+        path, writes = codec.unpack(expanded(record.value), find)
+        if isinstance(writes, bytes):
+            writes = codec.unpack(writes, find)
+        task = long(keys.unpack(record.key)[-1])
+        return TaskWrites(task, str(path), [(int(idx), str(channel), value) for idx, channel, value in writes])
+    except (TypeError, ValueError) as error:
+        raise Damaged(f"The writes of a task are not what was stored ({error}); restore them from a backup.") from error
+
+
+def short(name: str) -> keys.Part:
+    """Return the part of a key for an id: a UUID as its 16 bytes, which sort as its text does."""
+    try:
+        raw = bytes.fromhex(name.replace("-", "")) if len(name) == 36 else b""
+    except ValueError:
+        return name
+    return raw if len(raw) == 16 and str(UUID(bytes=raw)) == name else name
+
+
+def long(part: keys.Part) -> str:
+    """Return the id of a part of a key."""
+    return str(UUID(bytes=part)) if isinstance(part, bytes) else str(part)
+
+
+def _of_thread(thread: str) -> bytes:
+    return keys.named(thread, "thread id") + _WRITES
+
+
+def _of_namespace(thread: str, ns: str) -> bytes:
+    return _of_thread(thread) + keys.pack(ns)
+
+
+def _of_checkpoint(thread: str, ns: str, checkpoint: str) -> bytes:
+    return _of_namespace(thread, ns) + keys.pack(short(checkpoint))
+
+
+_WRITES: Final = keys.pack("langgraph", "writes")

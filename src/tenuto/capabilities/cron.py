@@ -1,0 +1,163 @@
+"""When something recurs: cron expressions, and fixed intervals.
+
+A cron expression has five fields: minute, hour, day of the month, month, day of the week (0 and 7 are Sunday). Each is
+`*`, a number, a range `1-5`, a list `1,15`, or any of these with a step `*/10`; months and days have their English
+names too. Where both days are given, one of them suffices. `@hourly`, `@daily`, `@weekly`, `@monthly` and `@yearly`
+stand for the obvious ones.
+
+Times are of a time zone. A time that the clocks leave out comes when they have gone forward; one that they repeat comes
+once, unless the expression means every hour, which then has its times in both.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from tenuto.errors import InvalidInput
+from tenuto.kernel.durations import Duration, moment, seconds
+
+_NAMED: Final = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+_FIELDS: Final = (("minute", 0, 59), ("hour", 0, 23), ("day", 1, 31), ("month", 1, 12), ("weekday", 0, 7))
+_MONTHS: Final = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_DAYS: Final = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
+_part = re.compile(r"(\*|\w+)(?:-(\w+))?(?:/(\d+))?")
+_YEARS: Final = 9
+"""The 29th of February comes again after at most eight years."""
+
+
+class Cron(NamedTuple):
+    """A cron expression that was understood."""
+
+    minutes: frozenset[int]
+    hours: frozenset[int]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]
+    any_hour: bool
+    either_day: bool
+    """Both days are given: one of them suffices."""
+    zone: ZoneInfo
+
+    def after(self, at: float) -> float:
+        """Return the first of its times behind `at`."""
+        begun = moment(at).replace(second=0, microsecond=0) + timedelta(minutes=1)
+        local = begun.astimezone(self.zone)
+        if self.any_hour:  # by the world's clock, so that a repeated hour has its times twice
+            end = begun + timedelta(days=366 * _YEARS)
+            while begun < end:
+                local = begun.astimezone(self.zone)
+                ahead = self._ahead(local.replace(tzinfo=None))
+                if not ahead:
+                    return begun.timestamp()
+                # A far one by less than its distance: clocks may be set in between.
+                near = timedelta(minutes=60 - local.minute)
+                begun += ahead if ahead <= near else max(ahead - timedelta(hours=3), near)
+            raise self._never()
+        wall = local.replace(tzinfo=None)
+        limit = wall + timedelta(days=366 * _YEARS)
+        while wall < limit:
+            ahead = self._ahead(wall)
+            if not ahead:
+                there = wall.replace(tzinfo=self.zone).timestamp()  # a time that is left out comes an hour later
+                if there > at:
+                    return there
+                ahead = timedelta(minutes=1)
+            wall += ahead
+        raise self._never()
+
+    def _ahead(self, wall: datetime) -> timedelta:
+        """Return how far the next time is away at the least; nothing if this is one."""
+        midnight = wall.replace(hour=0, minute=0) + timedelta(days=1) - wall
+        if wall.month not in self.months:
+            return midnight
+        of_month, of_week = wall.day in self.days, (wall.weekday() + 1) % 7 in self.weekdays
+        if not (of_month or of_week if self.either_day else of_month and of_week):
+            return midnight
+        if wall.hour not in self.hours:
+            return timedelta(minutes=60 - wall.minute)
+        return timedelta() if wall.minute in self.minutes else timedelta(minutes=1)
+
+    @staticmethod
+    def _never() -> InvalidInput:
+        return InvalidInput("A cron expression names a time that never comes, such as the 30th of February.")
+
+
+class Every(NamedTuple):
+    """A fixed interval, counted from when it began."""
+
+    length: float
+    began: float
+
+    def after(self, at: float) -> float:
+        """Return the first of its times behind `at`."""
+        return self.began + self.length * max(1, math.floor((at - self.began) / self.length) + 1)
+
+
+def cron(expression: str, timezone: str = "UTC") -> Cron:
+    """Return a cron expression, understood; `InvalidInput` says what is wrong with it."""
+    if not isinstance(expression, str):
+        raise InvalidInput(f'A cron expression is a text such as "0 9 * * mon-fri", not {type(expression).__name__}.')
+    fields = _NAMED.get(expression.strip().lower(), expression).lower().split()
+    if len(fields) != len(_FIELDS):
+        raise InvalidInput(
+            f'A cron expression has five fields, minute hour day month weekday, such as "0 9 * * mon-fri"; not {expression!r}.'
+        )
+    try:
+        zone = ZoneInfo(timezone) if timezone != "UTC" else ZoneInfo("UTC")
+    except (ZoneInfoNotFoundError, ValueError, TypeError):
+        raise InvalidInput(f'A time zone has a name such as "Europe/Lisbon", not {timezone!r}.') from None
+    minutes, hours, days, months, week = (
+        _field(text, *about, expression) for text, about in zip(fields, _FIELDS, strict=True)
+    )
+    weekdays = frozenset(day % 7 for day in week)
+    either = not fields[2].startswith("*") and not fields[4].startswith("*")
+    found = Cron(minutes, hours, days, months, weekdays, len(hours) == 24, either, zone)
+    found.after(datetime(2024, 1, 1, tzinfo=UTC).timestamp())  # raises for one that never comes
+    return found
+
+
+def _field(text: str, name: str, low: int, high: int, expression: str) -> frozenset[int]:
+    found: set[int] = set()
+    for one in text.split(","):
+        match = _part.fullmatch(one)
+        wrong = InvalidInput(f"The {name} {one!r} of the cron expression {expression!r} is not from {low} to {high}.")
+        if match is None or (match[1] == "*" and match[2]):
+            raise wrong
+        step = int(match[3] or 1)
+        first, last = low, high
+        if match[1] != "*":
+            first = _number(match[1], name, wrong)
+            last = _number(match[2], name, wrong) if match[2] else high if match[3] else first
+        if step < 1 or not low <= first <= last <= high:
+            raise wrong
+        found.update(range(first, last + 1, step))
+    return frozenset(found)
+
+
+def _number(text: str, name: str, wrong: InvalidInput) -> int:
+    names = {"month": _MONTHS, "weekday": _DAYS}.get(name, [])
+    if text[:3] in names:
+        return names.index(text[:3]) + (name == "month")
+    if not text.isdecimal():
+        raise wrong
+    return int(text)
+
+
+def every(interval: Duration, began: float) -> Every:
+    """Return a fixed interval, of a second or more."""
+    length = seconds(interval, "interval")
+    if length < 1:
+        raise InvalidInput(f"A recurring task comes every second at the most, not every {interval!r}.")
+    return Every(length, began)
