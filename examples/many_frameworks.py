@@ -2,10 +2,10 @@
 
     python examples/many_frameworks.py
 
-It begins in LangGraph, goes on in the OpenAI Agents SDK, which calls a tool, and is finished by a loop in Anthropic's style,
-which calls another. Each part is a process of its own, killed when it has said its part. The models are made up, so
+It begins in a graph of LangGraph's, whose checkpoints are tenuto's, goes on in the OpenAI Agents SDK, which calls a tool, and
+is finished by a loop in Anthropic's style, which calls another. Each part is a process of its own, killed when it has said its part. The models are made up, so
 that it runs offline; each of them checks that it is shown everything that was said before. It needs
-`pip install "tenuto[langchain,openai-agents]" langgraph`.
+`pip install "tenuto[langgraph,openai-agents]"`.
 """
 
 import argparse
@@ -41,21 +41,16 @@ def in_langgraph(agent: Tenuto) -> None:
     from langchain_core.messages import HumanMessage
     from langgraph.graph import END, START, MessagesState, StateGraph
 
-    from tenuto.adapters.langchain import TenutoChatHistory
+    from tenuto.adapters.langgraph import TenutoSaver
 
-    history = TenutoChatHistory(THREAD, agent, user="u-123")
     model = FakeListChatModel(responses=["Lisbon is lovely in May. Shall I look for flights?"])
-
-    def answer(state: MessagesState) -> dict[str, Any]:
-        reply = model.invoke([*history.messages, *state["messages"]])
-        history.add_messages([*state["messages"], reply])
-        return {"messages": [reply]}
-
     builder = StateGraph(MessagesState)
-    builder.add_node("answer", answer)
+    builder.add_node("answer", lambda state: {"messages": [model.invoke(state["messages"])]})
     builder.add_edge(START, "answer")
     builder.add_edge("answer", END)
-    builder.compile().invoke({"messages": [HumanMessage("I want to go to Lisbon in May.", id="said-in-langgraph")]})
+    graph = builder.compile(checkpointer=TenutoSaver(agent))
+    said = HumanMessage("I want to go to Lisbon in May.")
+    graph.invoke({"messages": [said]}, {"configurable": {"thread_id": THREAD}})
 
 
 # -- the OpenAI Agents SDK ---------------------------------------------------------------------------------------
@@ -66,8 +61,10 @@ def in_openai_agents(agent: Tenuto) -> None:
     from agents.testing import ScriptedModel
     from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
+    from tenuto.adapters.langgraph import TenutoSaver
     from tenuto.adapters.openai_agents import TenutoSession
 
+    TenutoSaver(agent)  # lets this agent read what graphs have stored; the session goes on with it
     set_tracing_disabled(disabled=True)
     model = ScriptedModel()
     model.enqueue(

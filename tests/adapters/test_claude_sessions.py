@@ -25,11 +25,17 @@ def entry(name: str | None = None, **more: Any) -> Any:
     return {"type": "x", **({"uuid": name} if name else {}), **more}
 
 
-def test_the_contracts_of_the_wheel(tmp_path: Path) -> None:
-    made = iter(range(100))
-    work = run_session_store_conformance(lambda: TenutoSessionStore(Tenuto("tester", tmp_path / f"{next(made)}.db")))
-    asyncio.run(work)
-    assert next(made) == 15, "one store to look at, and one for each of the contracts"
+def test_the_contracts_of_the_wheel(stores: Any) -> None:
+    made: list[Tenuto] = []
+
+    def make() -> TenutoSessionStore:
+        made.append(Tenuto("tester", stores.new()))
+        return TenutoSessionStore(made[-1])
+
+    asyncio.run(run_session_store_conformance(make))
+    for agent in made:
+        agent.close()
+    assert len(made) == 15, "one store to look at, and one for each of the contracts"
 
 
 def test_nothing_of_the_contracts_is_left_out() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Agent, RunConfig, Runner, Session, SessionSettings, function_tool
+from agents import Agent, RunConfig, Runner, Session, SessionSettings, function_tool, set_tracing_disabled
 from agents.testing import ScriptedModel
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
@@ -20,6 +20,8 @@ from tenuto.adapters.openai_agents import TenutoSession
 from tenuto.kernel.contract import Backend
 from tenuto.testing import HeldClock
 from tenuto.wrappers.readonly import ReadOnly as ReadOnlyStore
+
+set_tracing_disabled(disabled=True)  # nobody is told of runs, and no network is asked for
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:

@@ -352,3 +352,29 @@ def test_an_orphaned_call_of_any_framework_is_repaired_for_all() -> None:
             "function_call_output",
         ]
         assert isinstance(LangChain(agent, "t").read()[-1], ToolMessage)
+
+
+def test_what_a_graph_has_said_goes_on_elsewhere_and_is_taken_over_whole() -> None:
+    from langgraph.graph import END, START, MessagesState, StateGraph
+
+    from tenuto.adapters.langgraph import TenutoSaver
+
+    with Tenuto("tester", "volatile:") as agent:
+        builder = StateGraph(MessagesState)
+        builder.add_node("answer", lambda state: {"messages": [AIMessage("hello")]})
+        builder.add_edge(START, "answer")
+        builder.add_edge("answer", END)
+        graph = builder.compile(checkpointer=TenutoSaver(agent))
+        for thread in ("t", "u"):
+            graph.invoke({"messages": [HumanMessage("hi")]}, {"configurable": {"thread_id": thread}})
+        said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+        assert OpenAI(agent, "t").read() == said
+        more = {"role": "user", "content": "and now?"}
+        OpenAI(agent, "t").write([more])
+        assert OpenAI(agent, "t").read() == agent.thread("t").messages() == [*said, more]
+        OpenAI(agent, "t").clear()
+        OpenAI(agent, "t").write([more])
+        assert OpenAI(agent, "t").read() == [more], "what was cleared does not come back from the graph"
+        loaded = Claude(agent, "u").read()
+        Claude(agent, "u").write([*loaded, {"type": "user", "uuid": "x", "message": more}])
+        assert OpenAI(agent, "u").read() == [*said, more]

@@ -98,6 +98,10 @@ def test_news_are_read_alone_unless_the_past_is_read_otherwise_now(client: Calla
     assert t.news(after.place) == (None, [], False)
     rival.append(said(1))
     assert t.news(after.place)[1:] == ([said(1)], False)
+    one = t.news(None)
+    rival.delete()
+    rival.append(said(2), said(3))
+    assert t.news(one.place)[1:] == ([said(2), said(3)], False), "it is another conversation now"
 
 
 @pytest.mark.slow

@@ -121,7 +121,8 @@ class Transcripts:
                 return
             told: list[Write] = [Put(listing, self._listed(key, records[0], fresh, thread.id), self._ttl)]
             told += [Put(marks[entry["uuid"]], b"", self._ttl) for entry in fresh if _has_uuid(entry)]
-            stored = [message for entry in fresh for message in _stored(entry)]
+            past = thread.unbegun()  # what a graph has said so far goes on here
+            stored = [*past, *(message for entry in fresh for message in _stored(entry))]
             try:
                 yield from thread.appending(
                     tuple(stored),
@@ -162,11 +163,12 @@ class Transcripts:
         """Return the entries of a transcript, in order; None where there is none."""
         thread = self._thread(key)
         place, messages, _ = thread.news(None)
-        if place is None:
+        if place is None and not messages:
             return None
+        since = place.since if place is not None else 0
         listed = self._kernel.read([EVERY + keys.pack(thread.id)])[0]
         began = info_of(listed).created if listed is not None else self._kernel.now()
-        return cast("list[SessionStoreEntry]", _entries(messages, key, [thread.id, place.since], began))
+        return cast("list[SessionStoreEntry]", _entries(messages, key, [thread.id, since], began))
 
     def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
         """Return the sessions of a project, and when each was last written to."""
@@ -212,7 +214,7 @@ def _unknown(entries: list[Entry], known: set[str], thread: list[Any]) -> Iterat
     """Yield the entries that are not in the thread yet, each uuid once."""
     for entry in entries:
         own = entry.get(_OWN)
-        if isinstance(own, dict) and own.get("thread") == thread:
+        if isinstance(own, dict) and own.get("thread") in (thread, [thread[0], 0]):
             continue  # it was made of what is in this very thread
         if _has_uuid(entry):
             if entry["uuid"] in known:

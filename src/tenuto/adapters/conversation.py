@@ -4,7 +4,8 @@ It owns no keys: everything is in the thread (`capabilities/threads.py`). Adding
 taking the last one back is one commit; clearing ends the thread, as `thread.delete()` does. A crash leaves each of
 them done or not done.
 
-What others wrote is read in this one's shape. What this one clears or takes back and then adds again, as frameworks
+What others wrote is read in this one's shape. A conversation that LangGraph keeps in its checkpoints, and that never was
+a thread, is read too; the first commit here takes it over, and the two go on apart. What this one clears or takes back and then adds again, as frameworks
 do to shorten a history, is stored as it was written first: so nothing is lost that this shape cannot say.
 
 A client keeps what it has read of a thread, in this shape, and each time reads only what is new. What is given out
@@ -27,7 +28,7 @@ from tenuto.capabilities.messages import messages_of
 from tenuto.capabilities.threadlog import Place
 from tenuto.capabilities.threads import Thread, Threads
 from tenuto.client import Tenuto
-from tenuto.errors import InvalidInput
+from tenuto.errors import InvalidInput, StateConflict
 from tenuto.kernel import codec
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.durations import Duration
@@ -36,6 +37,7 @@ from tenuto.kernel.transact import Steps, paced
 _MOST: Final = 64 * 2**20
 """So many bytes of conversations, by a rough count, are kept in memory by one client."""
 _THREADS: Final = 16
+_NOWHERE: Final = Place()
 _FLAT: Final = frozenset({str, int, float, bool, bytes, type(None)})
 
 
@@ -171,20 +173,20 @@ class Conversation:
         if last is not None and (type(last) is not int or last < 0):
             raise InvalidInput(f"last is a number of messages, 0 or more, not {last!r}.")
         held = self._read()
-        self._seen = held.pairs if held is not None else []
-        shown = held.shown if held is not None else []
+        self._seen, shown = held.pairs, held.shown
         if last is not None:
             shown = shown[max(0, len(shown) - last) :]
         unpack = codec.unpack
         return [one.copy() if type(one) is dict else unpack(one) for one in shown]  # type: ignore[arg-type]
 
-    def _read(self) -> Held | None:
+    def _read(self) -> Held:
         """Return the thread as it is now, of which only what is new was read."""
         held = self._cache.get(self._key)
         news = self.thread.news(None if held is None else held.place)
         if news.place is None:
             self._cache.put(self._key, None)
-            return None
+            pairs = [self._pair(message) for message in news.messages]
+            return Held(_NOWHERE, pairs, [one for pair in pairs for one in pair.shown], 0)
         if held is not None and news.goes_on and not news.messages:
             return held
         fresh = [self._pair(message) for message in news.messages]
@@ -212,9 +214,16 @@ class Conversation:
             for message, before in found
             for one in ([codec.unpack(one) for one in before] if before is not None else [self._form.stored(message)])
         ]
-        number = yield from self.thread.appending(tuple(stored))
-        self._gone = []
-        return number
+        while True:
+            past = self.thread.unbegun()
+            try:
+                number = yield from self.thread.appending((*past, *stored), expect=0 if past else None)
+            except StateConflict:
+                if not past:
+                    raise
+            else:
+                self._gone = []
+                return number
 
     @paced
     def pop(self) -> Steps[Message | None]:

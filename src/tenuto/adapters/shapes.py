@@ -280,15 +280,12 @@ def chat_content(parts: Sequence[Text | Image]) -> str | list[Message]:
 
 
 def _write_anthropic(said: Said) -> Iterator[Message]:
-    if said.role != "system" and len(said.parts) == 1 and isinstance(said.parts[0], Text):
-        yield {"role": said.role, "content": said.parts[0].text}
-        return
-    results = [part for part in said.parts if isinstance(part, Result)]
-    rest = [part for part in said.parts if not isinstance(part, Result)]
     if said.role == "system":
-        yield {"role": "system", "content": plain_text([p for p in rest if isinstance(p, Text | Image)])}
-    else:  # results stand first, or the provider refuses the message
-        yield {"role": said.role, "content": [_block(part) for part in [*results, *rest]]}
+        yield {"role": "system", "content": plain_text([part for part in said.parts if isinstance(part, Text | Image)])}
+    elif len(said.parts) == 1 and isinstance(said.parts[0], Text):
+        yield {"role": said.role, "content": said.parts[0].text}
+    else:
+        yield {"role": said.role, "content": [_block(part) for part in said.parts]}
 
 
 def _block(part: Part) -> Message:

@@ -63,6 +63,8 @@ Summarize = Callable[[list[Message]], str | Message | list[Message]]
 Elsewhere = Callable[[str], list[Message] | None]
 """Returns the messages of a thread that is kept in another form, or None where it is not."""
 Instead = Callable[[Message], list[Message] | None]
+Elsewhere = Callable[[str], list[Message] | None]
+"""Returns the messages of a thread that is kept in another form, or None where it is not."""
 _NEWS: Final = 4
 """So many lines are read at once to see what is new: mostly one or two are."""
 
@@ -224,7 +226,7 @@ class Thread:
         """
         view = self._log.view(FIRST_PAGE if known is None else _NEWS)
         if view is None:
-            return News(None, [], goes_on=known is None)
+            return News(None, self.unbegun(), goes_on=known is None)
         place = view.place
         goes_on = known is not None and _frame(known) == _frame(place) and known.messages <= place.messages
         low = known.messages if known is not None and goes_on else 0
@@ -239,6 +241,10 @@ class Thread:
         """Return the messages of a thread without a log, if a framework keeps it."""
         found = (look(self.id) for look in self._threads.elsewhere.values())
         return next((messages for messages in found if messages is not None), [])
+
+    def unbegun(self) -> list[Message]:
+        """Return what a framework keeps of a thread that never had a log: whoever goes on with it takes that over."""
+        return self._elsewhere() if self._threads.elsewhere and self._log.last() is None else []
 
     # -- decisions and tool calls --------------------------------------------------------------------------
 
