@@ -60,8 +60,6 @@ from tenuto.kernel.durations import ttl as ttl_seconds
 from tenuto.kernel.transact import Steps, paced
 
 Summarize = Callable[[list[Message]], str | Message | list[Message]]
-Elsewhere = Callable[[str], list[Message] | None]
-"""Returns the messages of a thread that is kept in another form, or None where it is not."""
 Instead = Callable[[Message], list[Message] | None]
 Elsewhere = Callable[[str], list[Message] | None]
 """Returns the messages of a thread that is kept in another form, or None where it is not."""
