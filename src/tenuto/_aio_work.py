@@ -169,7 +169,7 @@ class AsyncTasks:
 
 
 class AsyncWorkflow:
-    """`Workflow`, awaited. What it has read last is not: `name`, `user`, `status`, `progress`, `steps`, `run_id`, `as_dict`."""
+    """`Workflow`, awaited. What it has read last is not: `name`, `user`, `status`, `progress`, `steps`, `run_id`, `info`, `as_dict`."""
 
     def __init__(self, sync: Workflow, pools: Pools) -> None:
         self._sync = sync
@@ -177,6 +177,7 @@ class AsyncWorkflow:
         self._pools = pools
         self.name = sync.name
         self.as_dict = sync.as_dict
+        self.info = sync.info
 
     start = awaitable(Workflow.start)
     complete = awaitable(Workflow.complete)

@@ -67,6 +67,13 @@ def store(tmp_path: Path) -> str:
             run.step("charge", _dies, effect="once")
         with pytest.raises(ValueError), agent.run("fails") as run:
             run.step("broken", int, "x")
+        agent.tasks.enqueue("mails", {"to": "ann"}, key="mail-1", delay="1h")
+        agent.tasks.enqueue("broken", 1, key="dead-1")
+        agent.tasks.claim("broken").fail("no answer", retry=False)
+        agent.tasks.every("nightly", "mails", cron="0 2 * * *")
+        agent.workflows.create(
+            "trip", [{"action": "search", "status": "completed", "result": ["TP1"]}, "book"], user="ann"
+        )
     return path
 
 
@@ -121,19 +128,19 @@ CALLS: dict[str, list[list[str]]] = {
     "runs cancel": [["asks", "--yes"], ["asks", "--yes"]],
     "runs signal": [["asks", "go", '{"by": "ann"}'], ["asks", "go"]],
     "runs delete": [["done", "--yes"]],
-    "tasks list": [["reviews"], ["reviews", "--status", "dead"], ["reviews", "--status", "running", "--limit", "1"]],
+    "tasks list": [["reviews"], ["broken", "--status", "dead"], ["reviews", "--status", "running", "--limit", "1"]],
     "tasks counts": [["reviews"]],
-    "tasks show": [["first"]],
+    "tasks show": [["first"], ["mail-1"], ["dead-1"]],
     "tasks enqueue": [
         ["reviews", '{"file": 2}', "--key", "k", "--delay", "1m", "--priority", "1", "--user", "ann"],
         ["reviews"],
     ],
     "tasks complete": [["first", "--result", "[1]"], ["first"]],
-    "tasks retry": [["dropped"]],
+    "tasks retry": [["dropped"], ["dead-1"]],
     "tasks cancel": [["first", "--yes"]],
     "tasks recurring": [["reviews"]],
     "workflows list": [[], ["--status", "active"], ["--user", "ann", "--limit", "1"]],
-    "workflows show": [["analysis"]],
+    "workflows show": [["analysis"], ["trip"]],
     "workflows history": [["analysis"]],
     "workflows start": [["analysis", "2"], ["analysis", "2", "--again"]],
     "workflows complete": [["analysis", "2", "--result", '{"pages": 3}']],
@@ -364,7 +371,18 @@ def test_a_backup_tells_how_far_it_is(store: str, tmp_path: Path) -> None:
 
 def test_the_schema_of_everything_is_printed() -> None:
     told = json.loads(tenuto("schema").stdout)
-    own = {"backup", "bench", "doctor", "import langgraph", "init", "migrate", "runs recover", "error"}
+    own = {
+        "backup",
+        "bench",
+        "doctor",
+        "import json",
+        "import langgraph",
+        "import openai-sessions",
+        "init",
+        "migrate",
+        "runs recover",
+        "error",
+    }
     assert set(told) == set(OPERATIONS) | own
     for one in told.values():
         jsonschema.Draft202012Validator.check_schema(one)
@@ -413,7 +431,7 @@ def test_no_command_imports_what_it_does_not_need() -> None:
     assert done.stdout.strip() == "[]"
 
 
-ADVICE = re.compile(r"\b(delete|drop|reset|remove|wipe|truncate)\b|--force", re.IGNORECASE)
+ADVICE = re.compile(r"(?<!Cannot )\b(delete|drop|reset|remove|wipe|truncate)\b|--force", re.IGNORECASE)
 SQL = re.compile(r"[';\s]*(?:GRANT|WITH|SELECT|DELETE FROM|DROP|INSERT|UPDATE|CREATE|--|EXISTS|AND|FROM|PRAGMA)\b")
 PROGRAMS = {"_postgres_commit.py", "_redis_script.py"}
 """Their literals are programs for the server, which nobody is shown."""

@@ -177,14 +177,14 @@ class Shelf:
             self.more = len(page) > 1
             if not page:
                 return None
-            priority, user = _lane(page[0])
+            priority, user, name = _lane(page[0])
             last = self._ring.get(priority)
             if last is not None and self._alone <= 0:
                 lane = taskbook.lane_prefix(self.queue, priority)
                 behind = taskbook.lane_prefix(self.queue, priority, last) + b"\xff"
                 others = self._free(self._kernel.scan(lane, after=behind, limit=wanted))
                 if others:
-                    page, (_, user) = others, _lane(others[0])
+                    page, (_, user, name) = others, _lane(others[0])
                 elif user == last:
                     self._alone = _ALONE
             self._alone -= 1
@@ -195,7 +195,7 @@ class Shelf:
                 chosen = chance.choice(same)
             self._ring[priority] = user
             self._trying.add(chosen.key)
-            return _Found(taskbook.id_of(chosen), chosen)
+            return _Found(taskbook.id_of(chosen) if chosen is not page[0] else name, chosen)
 
     def _free(self, page: list[Record]) -> list[Record]:
         return [one for one in page if one.key not in self._trying]
@@ -243,11 +243,12 @@ class Shelf:
                 yield 0.001 * chance.random()  # somebody else does the same: look again
 
 
-def _lane(record: Record) -> tuple[int, str]:
+def _lane(record: Record) -> tuple[int, str, str]:
+    """Return priority, user and id of a task that may be taken."""
     parts = keys.unpack(record.key)
     if len(parts) != 7 or not isinstance(parts[3], int) or not isinstance(parts[4], str):
         raise Damaged("A record of a queue is not what was written. Restore a backup.")
-    return -parts[3], parts[4]
+    return -parts[3], parts[4], str(parts[6])
 
 
 def _pages(context: Context, prefix: bytes) -> Iterator[list[Record]]:

@@ -240,6 +240,20 @@ class WorkflowStep:
         return {**self.data, **about}
 
 
+@dataclass(frozen=True)
+class WorkflowInfo:
+    """A workflow, as it is listed."""
+
+    name: str
+    status: str
+    user: str | None
+    progress: float
+    """Which part of its steps is done, from 0 to 1."""
+    next_step: Label | None
+    created: datetime
+    changed: datetime
+
+
 def shown(doc: Document, one: StepRecord, results: Mapping[str, Any]) -> WorkflowStep:
     """Return a step as it is shown."""
     return WorkflowStep(

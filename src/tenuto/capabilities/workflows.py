@@ -37,6 +37,7 @@ from tenuto.capabilities.procedure import (
     Document,
     Label,
     StepRecord,
+    WorkflowInfo,
     WorkflowStep,
 )
 from tenuto.capabilities.replay import Past
@@ -307,6 +308,14 @@ class Workflow:
                 found.append(WorkflowEvent(entry.number, at, what, label, action, detail, writer, correlation))
             after = page[-1].number
         return found
+
+    def info(self) -> WorkflowInfo:
+        """Return how far it has come, as this handle has read it."""
+        left, doc = self._doc.next(), self._doc
+        label = None if left is None else left.label
+        return WorkflowInfo(
+            self.name, self.status, self.user, self.progress, label, moment(doc.created), moment(doc.changed)
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data, as this handle has read it."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from tenuto.cli.import_conversations import json_file, openai_sessions
 from tenuto.cli.progress import Progress
 from tenuto.cli.shared import guarded, opened, store_options
 from tenuto.kernel.transact import drive
@@ -26,6 +27,10 @@ class Imported(NamedTuple):
 @click.group("import")
 def command() -> None:
     """Bring in what other libraries have stored."""
+
+
+command.add_command(json_file)
+command.add_command(openai_sessions)
 
 
 @command.command()

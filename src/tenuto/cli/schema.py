@@ -18,6 +18,7 @@ def printed() -> dict[str, Any]:
     from tenuto.cli.backup import Copied  # noqa: PLC0415 - each imports what it works with
     from tenuto.cli.bench import Measured  # noqa: PLC0415
     from tenuto.cli.examinations import Diagnosis  # noqa: PLC0415
+    from tenuto.cli.import_conversations import Conversation  # noqa: PLC0415
     from tenuto.cli.imports import Imported  # noqa: PLC0415
     from tenuto.cli.init import Prepared  # noqa: PLC0415
     from tenuto.cli.migrate import Lacking, Statements  # noqa: PLC0415
@@ -28,7 +29,9 @@ def printed() -> dict[str, Any]:
         "backup": Copied,
         "bench": list[Measured],
         "doctor": list[Diagnosis],
+        "import json": Conversation,
         "import langgraph": Imported,
+        "import openai-sessions": Conversation,
         "init": Prepared,
         "migrate": Lacking | Statements,
         "runs recover": list[Became],

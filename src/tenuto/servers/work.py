@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NamedTuple
 
+from tenuto.capabilities.procedure import WorkflowInfo
 from tenuto.capabilities.schedules import ScheduleInfo
 from tenuto.capabilities.taskbook import TaskInfo
 from tenuto.capabilities.workflows import Workflow, WorkflowEvent
 from tenuto.client import Tenuto
 from tenuto.servers.table import Done, Value, operation
 
-TaskStatus = Literal["pending", "running", "dead"]
+TaskStatus = Literal["waiting", "running", "dead"]
 WorkflowStatus = Literal["active", "pending", "in_progress", "completed", "failed", "blocked"]
 
 # -- tasks ----------------------------------------------------------------------------------------------------------
@@ -33,12 +34,12 @@ def tasks_list(
     agent: Tenuto,
     queue: Queue,
     *,
-    status: Annotated[TaskStatus, "Those that wait, are in hand, or were given up"] = "pending",
+    status: Annotated[TaskStatus, "Those that wait, are in hand, or were given up"] = "waiting",
     limit: Annotated[int, "How many at most"] = 100,
 ) -> list[TaskInfo]:
     """List the tasks of a queue, those first that may be taken."""
-    found: list[TaskInfo] = getattr(agent.tasks, status)(queue, limit=limit)
-    return found
+    tasks = agent.tasks
+    return {"waiting": tasks.pending, "running": tasks.running, "dead": tasks.dead}[status](queue, limit=limit)
 
 
 @operation("tasks counts")
@@ -112,16 +113,6 @@ class Procedure(NamedTuple):
     steps: list[dict[str, Any]]
 
 
-class Listed(NamedTuple):
-    """A workflow, as it is listed."""
-
-    name: str
-    user: str | None
-    status: str
-    progress: float
-    next_step: int | str | None
-
-
 def _step(workflow: Workflow, given: str) -> int | str:
     """Return the label of a step, which is a number or a text."""
     labels = [one.step for one in workflow.steps]
@@ -135,10 +126,9 @@ def workflows_list(
     status: Annotated[WorkflowStatus | None, "Only those; active: all that are not completed"] = None,
     user: Annotated[str | None, "Only this user's"] = None,
     limit: Annotated[int, "How many at most"] = 100,
-) -> list[Listed]:
+) -> list[WorkflowInfo]:
     """List workflows, and how far they are."""
-    found = [one.as_dict() for one in agent.workflows.list(status, user, limit=limit)]
-    return [Listed(**{name: one[name] for name in Listed._fields}) for one in found]
+    return [one.info() for one in agent.workflows.list(status, user, limit=limit)]
 
 
 @operation("workflows show")
