@@ -57,12 +57,15 @@ $(READY): pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-# Renew the lock file: resolve the groups of pyproject.toml anew and write down what came out.
+# Renew the lock file: resolve the groups of pyproject.toml anew and write down what came out. The wheel of
+# claude-agent-sdk carries a program of 350 MB that no test runs; its source does not.
+SLIM := --no-binary claude-agent-sdk
 lock:
 	$(PYTHON) -m venv $(VENV)-lock
 	$(VENV)-lock/bin/python -m pip install --quiet --upgrade pip
-	$(VENV)-lock/bin/python -m pip install --quiet hatchling editables --group dev .
-	$(VENV)-lock/bin/python -m pip freeze --exclude tenuto > requirements.lock
+	$(VENV)-lock/bin/python -m pip install --quiet $(SLIM) hatchling editables --group dev .
+	echo "$(SLIM)" > requirements.lock
+	$(VENV)-lock/bin/python -m pip freeze --exclude tenuto >> requirements.lock
 	rm -rf $(VENV)-lock
 
 clean:

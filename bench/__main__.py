@@ -8,7 +8,7 @@ import importlib
 from bench.measure import environment, save, show
 
 TOPICS = ["set", "get", "append", "threads", "processes", "start", "postgres", "redis"]
-BESIDE = ["history", "langgraph", "steps", "tasks"]
+BESIDE = ["history", "langgraph", "sessions", "steps", "tasks"]
 """These need the peers: `make peers`."""
 
 

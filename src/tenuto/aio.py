@@ -176,6 +176,8 @@ class AsyncThread:
     tool_call = awaitable(Thread.tool_call)
     tool_calls = awaitable(Thread.tool_calls)
     repair = awaitable(Thread.repair)
+    take_back = awaitable(Thread.take_back)
+    news = awaitable(Thread.news)
     compact = awaitable(Thread.compact)
     delete = awaitable(Thread.delete)
     timeline = awaitable(Thread.timeline)

@@ -210,8 +210,8 @@ def test_a_repair_sees_what_was_appended_while_it_looked(client: Callable[..., T
     late = [results("chat", "a")]
 
     class Watched(Repairs):
-        def __init__(self, messages: Any) -> None:
-            super().__init__(messages)
+        def __init__(self, messages: Any, *taken: Any) -> None:
+            super().__init__(messages, *taken)
             if late:
                 rival.append(*late.pop())
 

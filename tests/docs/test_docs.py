@@ -50,7 +50,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 def test_every_capability_has_its_guide() -> None:
-    for name in ("state", "leases", "threads", "checkpoints", "runs", "workflows", "tasks", "langgraph"):
+    for name in ("state", "leases", "threads", "checkpoints", "runs", "workflows", "tasks", "langgraph", "frameworks"):
         assert (ROOT / "docs" / "guides" / f"{name}.md").exists()
 
 

@@ -136,10 +136,13 @@ class Call(NamedTuple):
 class Repair(NamedTuple):
     """One thing that `repair` did to the conversation as it is read; what was appended stays as it was."""
 
-    what: Literal["closed", "moved", "left out"]
-    """A call without a result was closed; a result was moved to its call; a result without a call was left out."""
+    what: Literal["closed", "moved", "left out", "taken back"]
+    """A call without a result was closed; a result was moved to its call; a result without a call was left out.
+
+    A message was taken back by whoever had appended it: `take_back` notes it here too.
+    """
     number: int
-    """Of the message with the call; of the one with the result where that was left out."""
+    """Of the message with the call; of the one with the result where that was left out; of the one taken back."""
     call_id: str
     name: str
     """Of the tool; empty where only a result is known."""
@@ -147,6 +150,8 @@ class Repair(NamedTuple):
 
 Edits = dict[int, list[Message | None]]
 """What is read in place of a message, by its number; None stands for the message itself."""
+_ITSELF: Final[list[Message | None]] = [None]
+_NOTHING: Final[Edits] = {}
 
 
 def calls_in(message: Message) -> list[Call]:
@@ -213,19 +218,21 @@ class Repairs:
     came after its call had been closed takes the place of what was put in for it.
     """
 
-    def __init__(self, messages: Sequence[Message]) -> None:
+    def __init__(self, messages: Sequence[Message], taken: Mapping[int, list[Message | None]] = _NOTHING) -> None:
+        """`taken` says what is read in place of messages that were taken back, by their number."""
         self.notes: list[Repair] = []
         self._open: dict[tuple[str, ...], _Open] = {}
         self._lost: list[_Open] = []
         self._put: dict[int, list[tuple[Call, Message]]] = {}
         """Results to be put behind a message, by its number, each with its call."""
-        self._instead: dict[int, list[Message | None]] = {}
+        self._instead: dict[int, list[Message | None]] = dict(taken)
         self._near: set[tuple[str, ...]] = set()
         """The calls that a result could answer here, with nothing else in between."""
         self._fresh = False
         """Whether the message before made calls."""
         for number, message in enumerate(messages, 1):
-            self._take(number, message)
+            for shown in taken.get(number, _ITSELF):
+                self._take(number, message if shown is None else shown)
         for found in sorted([*self._lost, *self._open.values()], key=lambda item: item.number):
             self.notes.append(Repair("closed", found.number, found.call.id, found.call.name))
             self._put.setdefault(found.behind, []).append((found.call, _result_of(found.call, INTERRUPTED)))
@@ -299,6 +306,14 @@ def _result_of(call: Call, text: str) -> Message:
     return {"type": "tool_result", "tool_use_id": call.id, "content": text, "is_error": True}
 
 
+def is_closing(message: Message) -> bool:
+    """Tell whether a message is a result that `repair` has put in for one that never came."""
+    blocks = message.get("content")
+    if isinstance(blocks, list):
+        return bool(blocks) and all(isinstance(block, dict) and is_closing(block) for block in blocks)
+    return INTERRUPTED in (blocks, message.get("output"))
+
+
 def _together(put: Sequence[tuple[Call, Message]]) -> list[Message]:
     """Return results as messages: blocks of Anthropic's in one of the user's, the others as they are."""
     blocks = [result for call, result in put if call.shape == "anthropic"]
@@ -313,8 +328,6 @@ def woven(messages: Sequence[Message], first: int, edits: Edits) -> list[Message
         found += [message if item is None else item for item in edits.get(number, _ITSELF)]
     return found
 
-
-_ITSELF: Final[list[Message | None]] = [None]
 
 # -- compaction ------------------------------------------------------------------------------------------
 

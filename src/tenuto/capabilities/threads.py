@@ -16,7 +16,7 @@ import functools
 import itertools
 from collections.abc import Callable, Generator, Iterator
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tenuto.capabilities import journal, timeline
 from tenuto.capabilities.context import Context, Fence
@@ -26,6 +26,7 @@ from tenuto.capabilities.messages import (
     Repair,
     Repairs,
     border,
+    is_closing,
     leading_instructions,
     messages_of,
     plain,
@@ -43,6 +44,7 @@ from tenuto.capabilities.threadlog import (
     Line,
     Log,
     Mended,
+    Place,
     Summary,
     View,
 )
@@ -58,8 +60,21 @@ from tenuto.kernel.durations import ttl as ttl_seconds
 from tenuto.kernel.transact import Steps, paced
 
 Summarize = Callable[[list[Message]], str | Message | list[Message]]
+Instead = Callable[[Message], list[Message] | None]
 Elsewhere = Callable[[str], list[Message] | None]
 """Returns the messages of a thread that is kept in another form, or None where it is not."""
+_NEWS: Final = 4
+"""So many lines are read at once to see what is new: mostly one or two are."""
+
+
+class News(NamedTuple):
+    """What has come to a thread since it was read."""
+
+    place: Place | None
+    """Where it is now; None where there is no thread."""
+    messages: list[Message]
+    goes_on: bool
+    """Whether the messages come behind those that are known; else they are all there are."""
 
 
 class ThreadInfo(NamedTuple):
@@ -199,8 +214,21 @@ class Thread:
             high = len(found) if before is None else min(before - 1, len(found))
             return found[max(after or 0, 0 if last is None else high - last) : max(high, 0)]
         high = view.place.messages if before is None else min(before - 1, view.place.messages)
-        low = max(after or 0, 0 if last is None else high - last)
+        low = max(after or 0, 0 if last is None else _low(view, high, last, original=original))
         return view.messages(low, high) if original else _shown(view, low, high)
+
+    def news(self, known: Place | None) -> News:
+        """Return what is new to somebody who has read the thread as it was at `known`, and where it is now.
+
+        Where only messages came since, these alone are read and returned; else everything, as `messages()` does.
+        """
+        view = self._log.view(FIRST_PAGE if known is None else _NEWS)
+        if view is None:
+            return News(None, self.unbegun(), goes_on=known is None)
+        place = view.place
+        goes_on = known is not None and _frame(known) == _frame(place) and known.messages <= place.messages
+        low = known.messages if known is not None and goes_on else 0
+        return News(place, _shown(view, low, place.messages), goes_on)
 
     def count(self) -> int:
         """Return how many messages were appended, which is the number of the last one."""
@@ -211,6 +239,10 @@ class Thread:
         """Return the messages of a thread without a log, if a framework keeps it."""
         found = (look(self.id) for look in self._threads.elsewhere.values())
         return next((messages for messages in found if messages is not None), [])
+
+    def unbegun(self) -> list[Message]:
+        """Return what a framework keeps of a thread that never had a log: whoever goes on with it takes that over."""
+        return self._elsewhere() if self._threads.elsewhere and self._log.last() is None else []
 
     # -- decisions and tool calls --------------------------------------------------------------------------
 
@@ -262,21 +294,56 @@ class Thread:
             view = self._log.view()
             if view is None:
                 return []
-            found = Repairs(view.messages(0, view.place.messages))
-            before, mended = view.mended(), Mended(found.edits, found.notes)
+            before = view.mended()
+            taken = [note for note in before.notes if note.what == "taken back"]
+            found = Repairs(
+                view.messages(0, view.place.messages), {note.number: _kept(before, note.number) for note in taken}
+            )
+            mended = Mended(found.edits, [*taken, *found.notes])
             if mended.edits == before.edits:
                 return []
-            end = view.head.number
+            if (yield from self._mend(view, mended)):
+                return [note for note in mended.notes if note not in before.notes]
 
-            def guard(last: Line | None, end: int = end) -> None:
-                if last is None or last.number != end:
-                    raise _Moved("It has gone on meanwhile.")
+    @paced
+    def take_back(self, instead: Instead | None = None) -> Steps[Message | None]:
+        """Let the last message no longer be read, atomically and durably; return it, None where there is none.
 
-            try:
-                yield from self._writer.add(REPAIR, mended.stored(), guard=guard)
-            except _Moved:
-                continue
-            return [note for note in mended.notes if note not in before.notes]
+        It stays in the log, as everything does: `messages(original=True)` has it, numbers do not change, and
+        deleting the thread is what ends it. `instead` is asked about messages from the last one on backwards:
+        what to read in its place, or None to leave it and ask about the one before.
+        """
+        while True:
+            view = self._log.view()
+            if view is None:
+                return None
+            mended, summary = view.mended(), view.summary()
+            first = summary.through if summary is not None else 0
+            for number in range(view.place.messages, first, -1):
+                shown = _repaired(view, number - 1, number, mended.edits)
+                wanted = instead(shown[-1]) if shown and instead is not None else []
+                if shown and wanted is not None:
+                    break
+            else:
+                return None
+            edits: Edits = {**mended.edits, number: [*shown[:-1], *messages_of(wanted)]}
+            notes = [note for note in mended.notes if (note.what, note.number) != ("taken back", number)]
+            more = Mended(dict(sorted(edits.items())), [*notes, Repair("taken back", number, "", "")])
+            if (yield from self._mend(view, more)):
+                return shown[-1]
+
+    def _mend(self, view: View, mended: Mended) -> Steps[bool]:
+        """Put repairs in force, atomically, if the thread is still as it was viewed; tell whether."""
+
+        def guard(last: Line | None) -> None:
+            if last is None or last.number != view.head.number:
+                raise _Moved("It has gone on meanwhile.")
+
+        try:
+            yield from self._writer.add(REPAIR, mended.stored(), guard=guard)
+        except _Moved:
+            return False
+        return True
 
     @paced
     def compact(self, summarize: Summarize, keep_last: int = 20) -> Steps[int]:
@@ -413,6 +480,28 @@ def _shown(view: View, low: int, high: int) -> list[Message]:
         *summary.messages,
         *_repaired(view, summary.through, high, edits),
     ]
+
+
+def _low(view: View, high: int, last: int, *, original: bool) -> int:
+    """Return the number below the last so many messages; those that were taken back do not count."""
+    taken = {note.number for note in view.mended().notes if note.what == "taken back"} if view.place.repair else set()
+    if original or not taken:
+        return high - last
+    edits, low = view.mended().edits, high
+    while low > 0 and last > 0:
+        last -= low not in taken or bool(edits.get(low))
+        low -= 1
+    return low
+
+
+def _frame(place: Place) -> tuple[int, int, int]:
+    """Return by what the messages up to a number are read alike: the beginning, the summary, the repairs."""
+    return place.since, place.summary, place.repair
+
+
+def _kept(mended: Mended, number: int) -> list[Message | None]:
+    """Return what is read in place of a message that was taken back, without what repairs had put behind it."""
+    return [item for item in mended.edits.get(number, []) if item is None or not is_closing(item)]
 
 
 def _repaired(view: View, low: int, high: int, edits: Edits) -> list[Message]:

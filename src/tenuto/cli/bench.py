@@ -56,7 +56,7 @@ def _langgraph(place: Path, stack: ExitStack, history: list[Any]) -> Iterator[tu
         from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: PLC0415
     except ImportError:
         return
-    saver = stack.enter_context(SqliteSaver.from_conn_string(str(place / "langgraph.db")))
+    saver: Any = stack.enter_context(SqliteSaver.from_conn_string(str(place / "langgraph.db")))
     saver.setup()
     saver.conn.execute("PRAGMA synchronous=full")
     config: Any = {"configurable": {"thread_id": "bench", "checkpoint_ns": ""}}

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from tenuto.cli.import_conversations import json_file, openai_sessions
 from tenuto.cli.shared import guarded, opened, show_json, store_options
 from tenuto.kernel.transact import drive
 
@@ -15,6 +16,10 @@ from tenuto.kernel.transact import drive
 @click.group("import")
 def command() -> None:
     """Bring in what other libraries have stored."""
+
+
+command.add_command(json_file)
+command.add_command(openai_sessions)
 
 
 @command.command()

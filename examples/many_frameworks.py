@@ -1,0 +1,159 @@
+"""One conversation, three frameworks, a kill -9 between each two: nothing is lost on the way.
+
+    python examples/many_frameworks.py
+
+It begins in a graph of LangGraph's, whose checkpoints are tenuto's, goes on in the OpenAI Agents SDK, which calls a tool, and
+is finished by a loop in Anthropic's style, which calls another. Each part is a process of its own, killed when it has said its part. The models are made up, so
+that it runs offline; each of them checks that it is shown everything that was said before. It needs
+`pip install "tenuto[langgraph,openai-agents]"`.
+"""
+
+import argparse
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tenuto import Tenuto
+from tenuto.adapters.shapes import as_anthropic, as_chat, plain_text, words
+
+THREAD = "trip-42"
+
+
+def find_flights(city: str) -> str:
+    return f"TP 201 to {city} for 190, LH 1790 to {city} for 240"
+
+
+def book(flight: str) -> str:
+    return f"{flight} is booked, reference QX7"
+
+
+# -- LangGraph ---------------------------------------------------------------------------------------------------
+
+
+def in_langgraph(agent: Tenuto) -> None:
+    from langchain_core.language_models.fake_chat_models import FakeListChatModel
+    from langchain_core.messages import HumanMessage
+    from langgraph.graph import END, START, MessagesState, StateGraph
+
+    from tenuto.adapters.langgraph import TenutoSaver
+
+    model = FakeListChatModel(responses=["Lisbon is lovely in May. Shall I look for flights?"])
+    builder = StateGraph(MessagesState)
+    builder.add_node("answer", lambda state: {"messages": [model.invoke(state["messages"])]})
+    builder.add_edge(START, "answer")
+    builder.add_edge("answer", END)
+    graph = builder.compile(checkpointer=TenutoSaver(agent))
+    said = HumanMessage("I want to go to Lisbon in May.")
+    graph.invoke({"messages": [said]}, {"configurable": {"thread_id": THREAD}})
+
+
+# -- the OpenAI Agents SDK ---------------------------------------------------------------------------------------
+
+
+def in_openai_agents(agent: Tenuto) -> None:
+    from agents import Agent, Runner, function_tool, set_tracing_disabled
+    from agents.testing import ScriptedModel
+    from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+
+    from tenuto.adapters.langgraph import TenutoSaver
+    from tenuto.adapters.openai_agents import TenutoSession
+
+    TenutoSaver(agent)  # lets this agent read what graphs have stored; the session goes on with it
+    set_tracing_disabled(disabled=True)
+    model = ScriptedModel()
+    model.enqueue(
+        [
+            ResponseFunctionToolCall(
+                type="function_call", call_id="call_1", name="find_flights", arguments='{"city": "Lisbon"}'
+            )
+        ]
+    )
+    text = ResponseOutputText(type="output_text", text="TP 201 is the cheapest, 190. Book it?", annotations=[])
+    model.enqueue(
+        [ResponseOutputMessage(id="msg_1", type="message", role="assistant", status="completed", content=[text])]
+    )
+    traveller = Agent(name="traveller", model=model, tools=[function_tool(find_flights)])
+    asyncio.run(Runner.run(traveller, "Yes, the cheapest.", session=TenutoSession(THREAD, agent)))
+    shown = str(model.first_call.input)
+    assert "Lisbon in May" in shown, "what was said in LangGraph"
+    assert "Shall I look for flights?" in shown, "and answered there"
+
+
+# -- a loop in Anthropic's style -----------------------------------------------------------------------------------
+
+
+def in_anthropic(agent: Tenuto) -> None:
+    thread = agent.thread(THREAD)
+    thread.append({"role": "user", "content": "Book it."})
+    while True:
+        said = as_anthropic(thread.messages())
+        answer = made_up_claude(said.messages)
+        thread.append(answer)
+        calls = [block for block in answer["content"] if block["type"] == "tool_use"]
+        if not calls:
+            return
+        results = [
+            {"type": "tool_result", "tool_use_id": call["id"], "content": book(**call["input"])} for call in calls
+        ]
+        thread.append({"role": "user", "content": results})
+
+
+def made_up_claude(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    shown = str(messages)
+    assert "Lisbon in May" in shown, "what was said in LangGraph"
+    blocks = [block for message in messages for block in message["content"] if isinstance(message["content"], list)]
+    results = {block["tool_use_id"]: block["content"] for block in blocks if block["type"] == "tool_result"}
+    assert "TP 201" in str(results["call_1"]), "what the tool answered in the OpenAI Agents SDK"
+    if "toolu_1" not in results:
+        call = {"type": "tool_use", "id": "toolu_1", "name": "book", "input": {"flight": "TP 201"}}
+        return {"role": "assistant", "content": [{"type": "text", "text": "I book it."}, call]}
+    return {"role": "assistant", "content": [{"type": "text", "text": f"Done: {results['toolu_1']}."}]}
+
+
+# -- each part in a process of its own, and a kill behind each -------------------------------------------------------
+
+PARTS = {"LangGraph": in_langgraph, "the OpenAI Agents SDK": in_openai_agents, "a loop of Anthropic's": in_anthropic}
+
+
+def one_part(name: str, url: str) -> None:
+    PARTS[name](Tenuto(name, url))
+    print("said", flush=True)
+    time.sleep(600)  # it never gets to close anything: the kill comes first
+
+
+def everything(url: str) -> None:
+    for name in PARTS:
+        command = [sys.executable, __file__, "--url", url, "--part", name]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            if process.stdout.readline() != "said\n":
+                sys.exit(f"{name} did not come to its end")
+            os.kill(process.pid, signal.SIGKILL)
+        print(f"-- {name} was killed, exit {process.wait()}")
+    with Tenuto("reader", url) as agent:
+        for event in agent.thread(THREAD).timeline():
+            for message in as_chat(event.what) if event.kind == "messages" else ():
+                for call in message.get("tool_calls", ()):
+                    print(f"{event.writer:>22}  calls {call['function']['name']} {call['function']['arguments']}")
+                if text := plain_text(words(message["content"])):
+                    print(f"{event.writer:>22}  {message['role']}: {text}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--url")
+    parser.add_argument("--part", choices=PARTS)
+    given = parser.parse_args()
+    if given.part:
+        one_part(given.part, given.url)
+    elif given.url:
+        everything(given.url)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            everything(str(Path(folder) / "store.db"))

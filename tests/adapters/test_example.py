@@ -1,0 +1,26 @@
+"""`examples/many_frameworks.py`: three frameworks, a kill behind each, one conversation."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tenuto import Tenuto
+
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "many_frameworks.py"
+
+
+@pytest.mark.slow
+def test_a_conversation_goes_through_three_frameworks_and_three_kills(tmp_path: Path) -> None:
+    store = tmp_path / "store.db"
+    command = [sys.executable, str(EXAMPLE), "--url", str(store)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.rpartition(", ")[2] for line in lines[:3]] == ["exit -9"] * 3
+    assert lines[-1].endswith("assistant: Done: TP 201 is booked, reference QX7.")
+    with Tenuto("tester", store) as agent:
+        thread = agent.thread("trip-42")
+        assert thread.messages()[0] == {"role": "user", "content": "I want to go to Lisbon in May."}
+        assert thread.repair() == [], "every call has its result"
