@@ -14,6 +14,14 @@ from tenuto.backends import connect
 from tenuto.backends.sqlite import SqliteBackend
 
 
+def test_parts_of_the_package_are_there_without_an_import_of_their_own() -> None:
+    code = "import tenuto; print(tenuto.errors.NotFound is tenuto.NotFound, tenuto.testing.HeldClock.__name__, 'Tenuto' in dir(tenuto))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "HeldClock", "True"]
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = tenuto.nothing  # type: ignore[attr-defined]
+
+
 def test_the_public_surface_is_this_list() -> None:
     assert tenuto.__all__ == sorted(tenuto.__all__)
     assert all(hasattr(tenuto, name) for name in tenuto.__all__)

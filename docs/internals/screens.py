@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 IMAGES = Path(__file__).parents[1] / "images"
+SOURCE = Path(__file__).parents[2] / "src"
 WIDTH = 108
 # Without the fonts that it would fetch from elsewhere: whoever looks has one of his own.
 FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL).replace(
@@ -30,7 +31,7 @@ def main() -> None:
     """Run each command in an empty folder and draw what it prints."""
     for name, (title, words) in SCREENS.items():
         with tempfile.TemporaryDirectory() as place:
-            environment = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": str(WIDTH)}
+            environment = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": str(WIDTH), "PYTHONPATH": str(SOURCE)}
             done = subprocess.run(
                 [sys.executable, "-m", "tenuto", *words],
                 cwd=place,

@@ -2,4 +2,4 @@
 
 from tenuto.cli import main
 
-main()
+main(prog_name="tenuto")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import jsonschema
 import ormsgpack
 import pytest
 from click.testing import CliRunner
@@ -25,6 +26,8 @@ from tenuto import Damaged, Tenuto, UnknownType
 from tenuto.adapters import _langgraph_import as importing
 from tenuto.adapters.langgraph import TenutoSaver
 from tenuto.cli import group
+from tenuto.cli.schema import printed
+from tenuto.servers.jsonable import schema
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:aiosqlite")
 
@@ -72,6 +75,8 @@ def run(*given: str, expected: int = 0) -> str:
 def test_everything_is_brought_in_and_graphs_go_on(source: Any, path: str) -> None:
     where, reopen = source
     told = {line["thread"]: line for line in map(json.loads, run(where, "--url", path, "--json").splitlines())}
+    for line in told.values():
+        jsonschema.validate(line, schema(printed()["import langgraph"]))
     assert set(told) == {"long", "asked", "deltas"}
     with TenutoSaver(path) as saver, reopen() as before:
         for thread in told:

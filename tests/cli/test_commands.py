@@ -1,10 +1,13 @@
 """The command line: every command of the table, as people and as programs use it."""
 
+import ast
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,8 @@ from click.testing import CliRunner, Result
 
 from tenuto import InDoubt, Tenuto, Waiting
 from tenuto.cli import group
+from tenuto.cli.progress import Progress
+from tenuto.cli.schema import printed
 from tenuto.servers.jsonable import schema
 from tenuto.servers.operations import OPERATIONS
 
@@ -40,8 +45,20 @@ def store(tmp_path: Path) -> str:
         agent.checkpoint.create("b", {"progress": 0.2, "new": [1]}, thread="t")
         with agent.run("done", user="ann") as run:
             run.step("search", lambda: ["hit"])
+            for key in ("a.py", "b.py", "31"):
+                run.step("read", len, key, key=key)
             run.emit({"page": 1})
             run.usage("model", cost=0.25)
+        agent.tasks.enqueue("reviews", {"file": 1}, key="first")
+        agent.tasks.enqueue("reviews", None, key="dropped")
+        agent.tasks.cancel("dropped")
+        agent.tasks.every("hourly", "reviews", interval="1h")
+        steps: list[dict[str, Any]] = [
+            {"step": 1, "action": "scrape", "status": "completed"},
+            {"step": 2, "action": "compare"},
+            {"step": "report", "action": "report"},
+        ]
+        agent.workflows.create("analysis", steps, user="ann")
         with pytest.raises(Waiting), agent.run("asks") as run:
             run.ask("Pay?", to="finance", choices=["yes", "no"])
         with pytest.raises(Killed), agent.run("doubtful") as run:
@@ -69,6 +86,12 @@ def tenuto(*words: str, url: str | None = None, **options: Any) -> Result:
     return CliRunner().invoke(group, given, **options)
 
 
+def valid(name: str, value: Any) -> Any:
+    """Return a value that has the schema of a command."""
+    jsonschema.validate(value, schema(printed()[name]))
+    return value
+
+
 CALLS: dict[str, list[list[str]]] = {
     "state get": [["task", "page"]],
     "state set": [["task", "new", '{"a": [1]}'], ["task", "new", "plain text", "--expect", "1", "--ttl", "1h"]],
@@ -94,24 +117,42 @@ CALLS: dict[str, list[list[str]]] = {
     "runs list": [[], ["--status", "in_doubt"], ["--user", "ann", "--limit", "1"]],
     "runs show": [["done"], ["asks"], ["doubtful"], ["fails"]],
     "runs watch": [["done"]],
-    "runs fork": [["done", "again", "--at", "search"], ["done", "other", "--results", '{"search": []}']],
+    "runs fork": [
+        ["done", "again", "--at", "search"],
+        ["done", "other", "--results", '{"search": []}'],
+        ["done", "third", "--at", "read", "--occurrence", "2"],
+        ["done", "fourth", "--at", "read", "--occurrence", "b.py"],
+        ["done", "fifth", "--at", "read", "--occurrence", "31"],
+    ],
     "runs retry": [["fails"]],
     "runs cancel": [["asks", "--yes"], ["asks", "--yes"]],
     "runs signal": [["asks", "go", '{"by": "ann"}'], ["asks", "go"]],
     "runs delete": [["done", "--yes"]],
+    "tasks list": [["reviews"], ["broken", "--status", "dead"], ["reviews", "--status", "running", "--limit", "1"]],
+    "tasks counts": [["reviews"]],
+    "tasks show": [["first"], ["mail-1"], ["dead-1"]],
+    "tasks enqueue": [
+        ["reviews", '{"file": 2}', "--key", "k", "--delay", "1m", "--priority", "1", "--user", "ann"],
+        ["reviews"],
+    ],
+    "tasks complete": [["first", "--result", "[1]"], ["first"]],
+    "tasks retry": [["dropped"], ["dead-1"]],
+    "tasks cancel": [["first", "--yes"]],
+    "tasks recurring": [["reviews"]],
+    "workflows list": [[], ["--status", "active"], ["--user", "ann", "--limit", "1"]],
+    "workflows show": [["analysis"], ["trip"]],
+    "workflows history": [["analysis"]],
+    "workflows start": [["analysis", "2"], ["analysis", "2", "--again"]],
+    "workflows complete": [["analysis", "2", "--result", '{"pages": 3}']],
+    "workflows fail": [["analysis", "2", "no network"]],
+    "workflows block": [["analysis", "2", "no access"]],
+    "workflows unblock": [["analysis", "2"]],
+    "workflows skip": [["analysis", "report", "--reason", "not wanted"]],
+    "workflows delete": [["analysis", "--yes"], ["analysis", "--yes"]],
     "inbox list": [[], ["--to", "finance"], ["--status", "answered"]],
-    "inbox show": [["QUESTION"]],
-    "inbox answer": [["QUESTION", "yes", "--by", "ann"]],
+    "inbox show": [["QUESTION"], ["asks"]],
+    "inbox answer": [["asks", "yes", "--by", "ann"], ["QUESTION2", "not happened"]],
     "inbox cancel": [["QUESTION", "--yes"]],
-    "tasks list": [["mails"], ["broken", "--status", "dead"], ["mails", "--status", "running", "--limit", "1"]],
-    "tasks counts": [["mails"]],
-    "tasks show": [["mail-1"], ["dead-1"]],
-    "tasks enqueue": [["mails", '{"to": "bob"}', "--key", "mail-2", "--priority", "3"], ["mails", "--user", "ann"]],
-    "tasks retry": [["dead-1"]],
-    "tasks cancel": [["mail-1", "--yes"], ["mail-1", "--yes"]],
-    "tasks recurring": [["mails"]],
-    "workflows list": [[], ["--status", "active", "--user", "ann"], ["--status", "completed"]],
-    "workflows show": [["trip"]],
     "stats": [[]],
     "check": [[]],
 }
@@ -124,7 +165,12 @@ def test_every_operation_is_called_below() -> None:
 def _filled(words: list[str], store: str) -> list[str]:
     with Tenuto("agent", store) as agent:
         asked = agent.inbox.list(to="finance")
-        ids = {"ID": agent.checkpoint.list()[0].id, "QUESTION": asked[0].id if asked else ""}
+        doubts = agent.inbox.list(run="doubtful")
+        ids = {
+            "ID": agent.checkpoint.list()[0].id,
+            "QUESTION": asked[0].id if asked else "",
+            "QUESTION2": doubts[0].id if doubts else "",
+        }
     return [ids.get(word, word) for word in words]
 
 
@@ -190,10 +236,40 @@ def test_exit_codes_are_as_published(words: list[str], code: int, store: str) ->
     assert done.stdout == ""
     assert done.stderr
     if code in (3, 4) and words[0] != "schema":
-        told = json.loads(tenuto(*words, "--json", url=store).stderr)["error"]
+        failure = json.loads(tenuto(*words, "--json", url=store).stderr)
+        valid("error", failure)
+        told = failure["error"]
         assert told["code"] == code
         assert told["message"]
         assert told["retryable"] is False
+
+
+def test_a_wrong_use_is_told_as_json_where_json_is_wanted(store: str) -> None:
+    for words in (["runs", "list", "--status", "odd"], ["runs", "lst"], ["run", "list"], ["runs", "show"]):
+        done = tenuto(*words, "--json")
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert valid("error", json.loads(done.stderr))["error"]["type"] == "UsageError"
+    refused = tenuto("runs", "delete", "done", "--json", url=store)
+    assert valid("error", json.loads(refused.stderr))["error"]["code"] == refused.exit_code == 2
+    assert tenuto("runs", "list", "--help", "--json").exit_code == 0
+
+
+def test_what_is_mistyped_is_guessed() -> None:
+    assert "Did you mean 'runs'?" in tenuto("run", "list").stderr
+    assert "Did you mean 'show'?" in tenuto("runs", "shw").stderr
+
+
+def test_an_error_advises_commands_and_not_calls(store: str) -> None:
+    assert "tenuto inbox list" in tenuto("inbox", "show", "none", url=store).stderr
+    assert "tenuto runs list" in tenuto("runs", "show", "none", url=store).stderr
+    assert "tenuto runs show done" in tenuto("runs", "fork", "done", "x", "--at", "none", url=store).stderr
+
+
+def test_the_store_may_be_named_first(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENUTO_URL", str(tmp_path / "another.db"))
+    assert json.loads(tenuto("--url", store, "runs", "list", "--json").stdout)[0]["id"] == "asks"
+    assert os.environ["TENUTO_URL"] == str(tmp_path / "another.db")
+    assert tenuto("runs", "list").exit_code == 3
 
 
 def test_a_store_that_is_away_is_told_apart(tmp_path: Path) -> None:
@@ -220,7 +296,7 @@ def test_init_makes_a_store_and_is_safe_to_do_again(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TENUTO_URL", raising=False)
     (tmp_path / ".gitignore").write_text("*.pyc\n")
-    assert json.loads(tenuto("init", "--dry-run", "--json").stdout)["done"] == [
+    assert valid("init", json.loads(tenuto("init", "--dry-run", "--json").stdout))["done"] == [
         "store .tenuto/tenuto.db",
         ".tenuto/ in .gitignore",
     ]
@@ -244,6 +320,8 @@ def test_a_backup_is_the_store_as_it_was(store: str, tmp_path: Path) -> None:
     again = tenuto("backup", copy, "--json", url=store)
     assert again.exit_code == 2
     assert "is left as it is" in again.stderr
+    other = json.loads(tenuto("backup", str(tmp_path / "other.db"), "--json", url=store).stdout)
+    assert valid("backup", other)["bytes"] == (tmp_path / "other.db").stat().st_size
     told = tenuto("backup", str(tmp_path / "no.db"), url="volatile:")
     assert told.exit_code == 2
 
@@ -260,9 +338,54 @@ def test_damage_is_found_by_check(store: str) -> None:
     assert json.loads(found.stdout)
 
 
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_takes_long_says_so_on_a_terminal_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenuto.cli.progress._BEFORE", 0.01)
+    monkeypatch.setattr("tenuto.cli.progress._BETWEEN", 0.01)
+    seen = _Terminal()
+    monkeypatch.setattr(sys, "stderr", seen)
+    with Progress("copying") as progress:
+        progress.at(1, 2)
+        deadline = time.monotonic() + 20
+        while "50%" not in seen.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.005)
+    assert "\rcopying … [███████████████···············]  50% 0 s" in seen.getvalue()
+    assert seen.getvalue().endswith("\r")  # the line is blank again
+    monkeypatch.setattr(sys, "stderr", quiet := io.StringIO())
+    with Progress("copying") as progress:
+        progress.at(1, 2)
+        time.sleep(0.1)
+    assert quiet.getvalue() == ""
+
+
+def test_a_backup_tells_how_far_it_is(store: str, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    with Tenuto("agent", store) as agent:
+        agent.store.backup(tmp_path / "copy.db", progress=lambda *so_far: told.append(so_far))
+    assert told[-1][0] == told[-1][1] > 0
+
+
 def test_the_schema_of_everything_is_printed() -> None:
     told = json.loads(tenuto("schema").stdout)
-    assert set(told) == set(OPERATIONS)
+    own = {
+        "backup",
+        "bench",
+        "doctor",
+        "import json",
+        "import langgraph",
+        "import openai-sessions",
+        "init",
+        "migrate",
+        "runs recover",
+        "error",
+    }
+    assert set(told) == set(OPERATIONS) | own
+    for one in told.values():
+        jsonschema.Draft202012Validator.check_schema(one)
     assert json.loads(tenuto("schema", "runs", "show").stdout)["title"] == "RunRecord"
 
 
@@ -285,7 +408,7 @@ def test_recover_goes_on_with_what_was_interrupted(tmp_path: Path) -> None:
         )
 
     assert run("app.py", "die").returncode == 137
-    assert json.loads(run("-m", "tenuto", "runs", "recover", "app:agent", "--json").stdout) == [
+    assert valid("runs recover", json.loads(run("-m", "tenuto", "runs", "recover", "app:agent", "--json").stdout)) == [
         {"id": "j", "became": "completed"}
     ]
     assert "nothing was interrupted" in run("-m", "tenuto", "runs", "recover", "app:agent").stderr
@@ -296,35 +419,36 @@ def test_recover_goes_on_with_what_was_interrupted(tmp_path: Path) -> None:
 
 def test_bench_measures_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    rows = json.loads(tenuto("bench", "--turns", "10", "--json").stdout)
-    assert {"tenuto thread.append", "a JSON file, rewritten", "tenuto run.step"} <= {row["with"] for row in rows}
+    rows = valid("bench", json.loads(tenuto("bench", "--turns", "10", "--json").stdout))
+    assert {"tenuto thread.append", "a JSON file, rewritten", "tenuto run.step"} <= {row["who"] for row in rows}
     assert list(tmp_path.iterdir()) == []
     assert tenuto("bench", "--turns", "5").exit_code == 2
 
 
 def test_no_command_imports_what_it_does_not_need() -> None:
-    code = "import sys; from tenuto.cli import group; print([m for m in ('asyncio', 'sqlite3', 'msgspec', 'psycopg', 'redis') if m in sys.modules])"
+    code = "import sys; from tenuto.cli import group; print([m for m in ('asyncio', 'sqlite3', 'msgspec', 'psycopg', 'redis', 'tenuto.client', 'tenuto.kernel') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-ADVICE = re.compile(r"\b(delete|drop|reset|remove|wipe|truncate)\b|--force", re.IGNORECASE)
+ADVICE = re.compile(r"(?<!Cannot )\b(delete|drop|reset|remove|wipe|truncate)\b|--force", re.IGNORECASE)
+SQL = re.compile(r"[';\s]*(?:GRANT|WITH|SELECT|DELETE FROM|DROP|INSERT|UPDATE|CREATE|--|EXISTS|AND|FROM|PRAGMA)\b")
+PROGRAMS = {"_postgres_commit.py", "_redis_script.py"}
+"""Their literals are programs for the server, which nobody is shown."""
 
 
 def test_no_error_or_hint_advises_anything_destructive() -> None:
-    """Sentences that are shown are f-strings and literals with a full stop; none of them advises to destroy."""
-    import ast
-
-    found = []
+    """Every literal of several words that is no docstring may be shown to somebody; none of them advises to destroy."""
+    found, seen = [], 0
     for path in (ROOT / "src").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Raise) or (
-                isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Diagnosis"
-            ):
-                texts = [
-                    one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)
-                ]
-                said = " ".join(texts)
-                if ADVICE.search(said):
-                    found.append((path.name, said))
+        if path.name in PROGRAMS:
+            continue
+        tree = ast.parse(path.read_text())
+        docs = {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Expr)}
+        literals = [one for one in ast.walk(tree) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        shown = [one.value for one in literals if id(one) not in docs and len(one.value.split()) >= 3]
+        said = [text for text in shown if not SQL.match(text)]
+        seen += len(said)
+        found += [(path.name, text) for text in said if ADVICE.search(text)]
     assert found == []
+    assert seen > 500

@@ -1,6 +1,7 @@
 """Documentation is executed: every Python block of the README and the docs runs, in order, page by page."""
 
 import ast
+import importlib.util
 import re
 import subprocess
 import sys
@@ -12,6 +13,10 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TWICE = re.compile(r"<!-- run twice -->\n```python\n(.*?)^```.*?^```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"<!-- file: \S+ -->\n```python\n.*?^```", re.MULTILINE | re.DOTALL)
+"""What is written to a file and run from there: `test_consoles.py`."""
+NEEDS = re.compile(r"<!-- needs (\w+) -->\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+"""What needs a package that tenuto does not bring; run where it is installed, else only compiled."""
 SAVED = re.compile(r", \d+\.\d s saved")
 """What a slow machine adds to the resume line."""
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
@@ -25,9 +30,13 @@ def run(script: Path, expected: int = 0) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=lambda p: p.name)
+@pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(FILE.sub("", p.read_text()))], ids=lambda p: p.name)
 def test_every_snippet_runs(page: Path, tmp_path: Path) -> None:
-    text = TWICE.sub("", page.read_text())
+    text = FILE.sub("", TWICE.sub("", page.read_text()))
+    for needed, block in NEEDS.findall(text):
+        compile(block, page.name, "exec")
+        if importlib.util.find_spec(needed) is None:
+            text = text.replace(f"<!-- needs {needed} -->\n```python\n{block}```", "")
     script = tmp_path / "page.py"
     script.write_text("\n".join(BLOCK.findall(text)))
     run(script)

@@ -28,3 +28,13 @@ def test_every_page_is_in_the_navigation() -> None:
     listed = (ROOT / "mkdocs.yml").read_text()
     pages = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md") if "internals" not in path.parts]
     assert [str(page) for page in pages if f" {page}\n" not in listed] == []
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    import tenuto
+    from tenuto import errors
+
+    page = (ROOT / "docs" / "reference.md").read_text()
+    names = set(tenuto.__all__) - set(errors.__all__) - {"__version__"}
+    assert [name for name in sorted(names) if f"::: tenuto.{name}\n" not in page] == []
+    assert "::: tenuto.errors\n" in page

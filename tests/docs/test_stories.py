@@ -108,3 +108,32 @@ def test_a_research_killed_from_outside_wherever_it_is_reads_at_the_most_the_pag
     pages = [int(line) for line in (tmp_path / "pages.log").read_text().split()]
     assert set(pages) == set(range(1, 51))
     assert len(pages) <= 50 + kill, "at the most one page for each kill"
+
+
+LOOPS = {
+    "openai_loop": ("bookings.jsonl", 5, "Done: booked TP123."),
+    "anthropic_loop": ("sent.jsonl", 6, "Ann knows."),
+}
+"""What an example's effect is noted in, how many calls it makes undisturbed, and what it comes to."""
+
+
+@pytest.mark.parametrize(
+    ("name", "at"), [(name, at) for name, (_, calls, _) in LOOPS.items() for at in range(1, calls)]
+)
+def test_a_tool_loop_goes_on_wherever_it_is_killed(tmp_path: Path, name: str, at: int) -> None:
+    effect, calls, result = LOOPS[name]
+    story = Story(name, tmp_path)
+    first = story.killed("--kill-at", str(at))
+    assert first[0].startswith("starting ")
+    assert len(story.lines("work.log")) == at
+
+    second = story.run()
+
+    assert second[0].startswith("resuming ")
+    assert second[-1] == result
+    worked = story.lines("work.log")
+    assert len(story.lines(effect)) == 1, "never twice"
+    assert len(set(worked)) == calls, "everything was called"
+    assert len(worked) <= calls + 1, "only the call in hand may have been repeated"
+    assert story.run()[-1] == result
+    assert story.lines("work.log") == worked, "a third time calls nothing"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -14,7 +15,7 @@ _PAGES = 2_000
 """So many pages are copied at once; writers go on in between, and what they write is in the copy too."""
 
 
-def backup(source: apsw.Connection, target: Path) -> int:
+def backup(source: apsw.Connection, target: Path, progress: Callable[[int, int], None] | None = None) -> int:
     """Copy everything as of one moment into a new file, durably; return its size in bytes."""
     if target.exists():
         raise InvalidInput(f"{target} is there already, and is left as it is. Give a name that is free.")
@@ -26,6 +27,8 @@ def backup(source: apsw.Connection, target: Path) -> int:
             with copy.backup("main", source, "main") as job:
                 while not job.done:
                     job.step(_PAGES)
+                    if progress is not None:
+                        progress(job.page_count - job.remaining, job.page_count)
             copy.pragma("journal_mode", "wal")
             copy.pragma("wal_checkpoint", "truncate")
         finally:

@@ -22,7 +22,7 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -494,11 +494,11 @@ class SqliteBackend:
             "readers": len(self._readers.home),
         }
 
-    def backup(self, path: str | os.PathLike[str]) -> int:
+    def backup(self, path: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> int:
         """Copy everything as of one moment into a new file, while it is in use; return its size in bytes."""
         self.open()
         with self._readers.one() as connection:
-            return backup(connection, Path(path))
+            return backup(connection, Path(path), progress)
 
     # -- forking -----------------------------------------------------------------------------
 
@@ -578,7 +578,9 @@ def _lives(record: Record, now: float) -> bool:
 
 def _store_id(connection: apsw.Connection) -> bytes:
     found: list[Any] = connection.execute("SELECT value FROM meta WHERE name = 'store'").fetchall()
-    return bytes(found[0][0])
+    if not found or not isinstance(found[0][0], bytes):
+        raise Damaged("The store has lost its own id. Stop writing to it, keep a copy, and restore a backup.")
+    return found[0][0]
 
 
 def _size(path: Path) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from tenuto.capabilities.context import Context
@@ -43,10 +43,11 @@ class Store:
         """Say what the store is, how durable as it is set up now, and how large."""
         return self._kernel.stats()
 
-    def backup(self, path: str | os.PathLike[str]) -> int:
+    def backup(self, path: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> int:
         """Copy the whole store as of one moment into a new file, while it is in use; return its size in bytes.
 
-        Opening that file opens the copy. A server's store is copied by the server's own tools.
+        Opening that file opens the copy. `progress` is told, now and then, how many pages of how many are copied. A
+        server's store is copied by the server's own tools.
         """
         inner = self._backend
         while not hasattr(inner, "backup") and hasattr(inner, "_backend"):
@@ -54,7 +55,7 @@ class Store:
         if not hasattr(inner, "backup"):
             kind = self._kernel.stats()["backend"]
             raise InvalidInput(f"A {kind} store has no file to copy. {_INSTEAD.get(kind, 'Use its own tools.')}")
-        size: int = inner.backup(path)
+        size: int = inner.backup(path, progress)
         return size
 
     def check(self) -> Report:

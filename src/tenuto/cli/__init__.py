@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from typing import Any
 
 import click
@@ -32,12 +33,12 @@ _TABLE = {
     "check": "Verify everything that is stored.",
     "checkpoint": "Snapshots: list, show, diff, fork, restore, prune.",
     "inbox": "Questions of agents to people: list, show, answer.",
-    "tasks": "Queues: list, show, enqueue, retry, cancel, recurring.",
-    "workflows": "Documented procedures: list, and show step by step.",
     "runs": "Durable runs: list, show, watch, fork, retry, cancel, recover.",
     "state": "Named values with versions.",
     "stats": "What the store is, and how large.",
+    "tasks": "Queues of tasks: list, show, enqueue, complete, retry, cancel.",
     "thread": "Conversations.",
+    "workflows": "Documented procedures: list, show, and what is done, step by step.",
 }
 """Commands of the table."""
 
@@ -58,20 +59,52 @@ class _Lazy(click.Group):
             return command_of(cmd_name)
         return None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            from difflib import get_close_matches  # noqa: PLC0415 - only where somebody mistyped
+
+            near = get_close_matches(args[0], self.list_commands(ctx), n=1)
+            if near:
+                raise click.UsageError(f"There is no command {args[0]!r}. Did you mean {near[0]!r}?", ctx) from None
+            raise
+
+    def main(self, args: Any = None, *rest: Any, **extra: Any) -> Any:
+        """Run; where JSON is wanted, a wrong use is told as JSON too."""
+        words = sys.argv[1:] if args is None else list(args)
+        if "--json" not in words or extra.get("standalone_mode") is False:
+            return super().main(args, *rest, **extra)
+        code: Any = None
+        try:
+            code = super().main(args, *rest, **{**extra, "standalone_mode": False})
+        except click.UsageError as error:
+            from tenuto.cli.shared import refuse  # noqa: PLC0415 - only when it is needed
+
+            refuse(error)
+        sys.exit(code if isinstance(code, int) else 0)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
         with formatter.section("Commands"):
             formatter.write_dl(sorted({**_OWN, **_TABLE}.items()))
 
 
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="tenuto")
+@click.option("--url", help="The store, as behind any command.")
 @click.pass_context
-def group(ctx: click.Context) -> None:
+def group(ctx: click.Context, url: str | None) -> None:
     """Durable state for AI agents: killed at any line, they carry on from there.
 
     The store is --url, else $TENUTO_URL, else .tenuto/tenuto.db in this folder. Exit codes: 0 ok, 1 failure or
     finding, 2 usage, 3 not found, 4 conflict, 5 waiting on a person, 6 storage unavailable, 7 newer format.
     """
+    if url is not None:
+        before = os.environ.get("TENUTO_URL")
+        os.environ["TENUTO_URL"] = url
+        ctx.call_on_close(lambda: os.environ.update(TENUTO_URL=before) if before else os.environ.pop("TENUTO_URL"))
     if os.environ.get("NO_COLOR"):
         ctx.color = False
     elif os.environ.get("FORCE_COLOR"):

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
+from tenuto.cli.progress import Progress
 from tenuto.cli.shared import guarded, opened, show_json, store_options
+
+
+class Copied(NamedTuple):
+    """What --json says of a copy."""
+
+    path: str
+    bytes: int
 
 
 @click.command("backup")
@@ -15,7 +24,7 @@ from tenuto.cli.shared import guarded, opened, show_json, store_options
 @guarded
 def command(path: Path, url: str | None, tenant: str, *, as_json: bool) -> None:
     """Copy the whole store as of one moment into PATH, while it is in use. Opening that file opens the copy."""
-    with opened(url, tenant) as agent:
-        size = agent.store.backup(path)
+    with opened(url, tenant) as agent, Progress(f"copying to {path.name}") as progress:
+        size = agent.store.backup(path, progress=progress.at)
     if as_json:
-        show_json({"path": str(path), "bytes": size})
+        show_json(Copied(str(path), size))

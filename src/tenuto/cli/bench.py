@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -24,6 +24,16 @@ from tenuto.cli.shared import guarded, show_json
 from tenuto.client import Tenuto
 
 _TURN = {"role": "assistant", "content": "x" * 1_000}
+
+
+class Measured(NamedTuple):
+    """What one of them took for one thing."""
+
+    what: str
+    who: str
+    first_ms: float
+    last_ms: float
+    times_a_raw_commit: float
 
 
 def _contenders(place: Path, stack: ExitStack, history: list[Any]) -> Iterator[tuple[str, str, Callable[[int], Any]]]:
@@ -81,7 +91,7 @@ def _rewrite(path: Path, history: list[Any]) -> None:
     partial.replace(path)
 
 
-def measured(turns: int, place: Path) -> list[dict[str, Any]]:
+def measured(turns: int, place: Path) -> list[Measured]:
     """Measure everything, in turn, for so many turns of a conversation that grows."""
     history: list[Any] = []
     took: dict[tuple[str, str], list[float]] = {}
@@ -96,13 +106,13 @@ def measured(turns: int, place: Path) -> list[dict[str, Any]]:
     tenth = max(turns // 10, 1)
     base = statistics.median(took["a value", "sqlite3, one row"])
     return [
-        {
-            "what": topic,
-            "with": who,
-            "first_ms": round(statistics.median(times[:tenth]) * 1_000, 3),
-            "last_ms": round(statistics.median(times[-tenth:]) * 1_000, 3),
-            "times_a_raw_commit": round(statistics.median(times[-tenth:]) / base, 1),
-        }
+        Measured(
+            topic,
+            who,
+            round(statistics.median(times[:tenth]) * 1_000, 3),
+            round(statistics.median(times[-tenth:]) * 1_000, 3),
+            round(statistics.median(times[-tenth:]) / base, 1),
+        )
         for (topic, who), times in took.items()
     ]
 
@@ -123,4 +133,4 @@ def command(turns: int, *, as_json: bool) -> None:
     if as_json:
         show_json(rows)
     else:
-        click.echo("\n".join(table(rows, ("what", "with", "first_ms", "last_ms", "times_a_raw_commit"))))
+        click.echo("\n".join(table(rows, Measured._fields)))

@@ -6,18 +6,23 @@ import importlib.util
 import json
 import sys
 import typing
+from contextlib import nullcontext
 from types import UnionType
 from typing import Any, Literal, Union
 
 import click
 
 from tenuto.cli import render
+from tenuto.cli.progress import Progress
 from tenuto.cli.shared import FAILURE, confirm, guarded, opened, show_json, store_options
 from tenuto.cli.waterfall import waterfall
 from tenuto.client import Tenuto
 from tenuto.errors import NotFound, UnknownType
 from tenuto.servers.jsonable import jsonable
 from tenuto.servers.operations import Operation, Parameter, called, groups
+
+_LONG = {"check": "checking everything", "checkpoint prune": "pruning"}
+"""What may take long, and what is said meanwhile."""
 
 
 class _Value(click.ParamType):  # type: ignore[type-arg]
@@ -56,7 +61,8 @@ def _command(operation: Operation, name: str) -> click.Command:
         if operation.asks is not None:
             confirm(operation.asks.format(**given), yes=yes)
         with opened(url, tenant, create=operation.writes and operation.asks is None) as agent:
-            found = _called(operation, agent, given)
+            with Progress(_LONG[operation.name]) if operation.name in _LONG else nullcontext():
+                found = _called(operation, agent, given)
             if operation.streams:
                 _stream(operation, found, as_json=as_json)
             elif as_json:
@@ -67,10 +73,19 @@ def _command(operation: Operation, name: str) -> click.Command:
             sys.exit(FAILURE)
 
     parameters = [_parameter(one) for one in operation.parameters]
-    command = click.Command(name, callback=run, params=parameters, help=operation.help)
+    command = click.Command(name, callback=run, params=parameters, help=_help(operation))
     if operation.asks is not None:
         command.params.append(click.Option(["--yes"], is_flag=True, help="Do not ask."))
     return _with_store(command)
+
+
+def _help(operation: Operation) -> str:
+    """Return what a command does, and what it takes by position."""
+    taken = [(one.name.upper(), one.help) for one in operation.parameters if one.positional and one.help]
+    if not taken:
+        return operation.help
+    wide = max(len(name) for name, _ in taken)
+    return operation.help + "\n\n\b\n" + "\n".join(f"{name.ljust(wide)}  {text}" for name, text in taken)
 
 
 def _called(operation: Operation, agent: Tenuto, given: dict[str, Any]) -> Any:
@@ -95,20 +110,15 @@ def _with_store(command: click.Command) -> click.Command:
 
 
 def _parameter(one: Parameter) -> click.Parameter:
-    kind, multiple = _kind(one.kind), False
+    kind: Any = _kind(one.kind)
+    default: Any = {} if one.required else {"default": one.default}  # click takes a given None for a value
     if one.positional:
-        return click.Argument([one.name], type=kind, required=one.required, default=one.default)
+        return click.Argument([one.name], type=kind, required=one.required, **default)
     name = "--" + one.name.replace("_", "-")
     shown = one.default not in (None, False)
-    return click.Option(
-        [name],
-        type=kind,
-        required=one.required,
-        default=one.default,
-        help=one.help,
-        show_default=shown,
-        multiple=multiple,
-    )
+    if one.kind is bool:
+        return click.Option([name], is_flag=True, help=one.help)
+    return click.Option([name], type=kind, required=one.required, help=one.help, show_default=shown, **default)
 
 
 def _kind(kind: Any) -> Any:
@@ -135,6 +145,8 @@ def _show(operation: Operation, found: Any) -> None:
         return
     if operation.name == "runs show":
         lines = waterfall(found)
+    elif operation.name == "workflows show":
+        lines = render.procedure(found)
     elif operation.name == "thread show":
         lines = render.messages(found)
     elif operation.name == "checkpoint diff":

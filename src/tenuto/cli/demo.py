@@ -35,26 +35,26 @@ class Stage:
 
     def say(self, text: str) -> None:
         """Say what is to be seen."""
-        click.echo(click.style(f"\n# {text}", dim=True))
+        click.echo("\n" + click.style(f"# {text}", dim=True))
 
-    def run(self, *words: str, expect: int = 0, **more: str) -> str:
+    def run(self, *words: str, expect: int = 0, **more: str) -> None:
         """Run a command as somebody would type it, and show what it prints."""
         click.echo(click.style("$ " + " ".join(words), bold=True))
         real = {"python": [sys.executable], "tenuto": [sys.executable, "-m", "tenuto"]}[words[0]] + list(words[1:])
-        done = subprocess.run(  # noqa: S603 - our own scripts
+        with subprocess.Popen(  # noqa: S603 - our own scripts
             real,
             cwd=self.place,
             env={**self._environment, **more},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            check=False,
-        )
-        click.echo(done.stdout.rstrip())
-        if done.returncode != expect:
-            click.echo(click.style(f"it ended with {done.returncode}, not {expect}", fg="red"), err=True)
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:  # as it comes: there is something to wait for
+                click.echo(_lit(line.rstrip("\n")))
+        if process.returncode != expect:
+            click.echo(click.style(f"it ended with {process.returncode}, not {expect}", fg="red"), err=True)
             sys.exit(FAILURE)
-        return done.stdout
 
     def together(self, script: str, count: int) -> None:
         """Run a script several times at once."""
@@ -70,6 +70,13 @@ class Stage:
         codes = [process.wait() for process in begun]
         if any(codes):
             sys.exit(FAILURE)
+
+
+def _lit(line: str) -> str:
+    """Return a line with what it is about in colour: the death, and the resumption."""
+    word = line.split(maxsplit=1)[0] if line.strip() else ""
+    colour = {"killed:": "red", "killed": "red", "resuming": "green"}.get(word)
+    return click.style(line, fg=colour, bold=True) if colour else line
 
 
 def _demo(stage: Stage) -> None:
@@ -101,18 +108,9 @@ def _approval(stage: Stage) -> None:
     stage.run("python", "approval.py")
     stage.say("Somebody looks into the inbox, tomorrow perhaps.")
     stage.run("tenuto", "inbox", "list")
-    listed = stage_ids(stage)
-    stage.run("tenuto", "inbox", "answer", listed, "yes", "--by", "ann")
+    stage.run("tenuto", "inbox", "answer", "invoice-881", "yes", "--by", "ann")
     stage.say("And the agent goes on.")
     stage.run("python", "approval.py")
-
-
-def stage_ids(stage: Stage) -> str:
-    """Return the id of the question that is open."""
-    from tenuto.client import Tenuto  # noqa: PLC0415 - only here
-
-    with Tenuto("demo", stage.place / "tenuto.db") as agent:
-        return agent.inbox.list()[0].id
 
 
 def _replicas(stage: Stage) -> None:
@@ -128,6 +126,10 @@ _PLAYS: dict[str, Callable[[Stage], None]] = {
     "approval": _approval,
     "replicas": _replicas,
 }
+
+
+def _again(scene: str) -> str:
+    return f"tenuto demo {'' if scene == 'demo' else scene + ' '}--keep DIR"
 
 
 @click.command(
@@ -153,4 +155,4 @@ def command(scene: str, keep: Path | None) -> None:
     if keep is not None:
         click.echo(f"\nThe script and its store are in {keep}.", err=True)
     else:
-        click.echo(click.style("\nTo read and change the script: tenuto demo --keep DIR", dim=True))
+        click.echo("\n" + click.style(f"To read and change the script: {_again(scene)}", dim=True))

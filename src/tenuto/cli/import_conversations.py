@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from tenuto.cli.shared import guarded, opened, show_json, store_options
+from tenuto.cli.progress import Progress
+from tenuto.cli.shared import guarded, opened, store_options
 from tenuto.errors import NotFound
 
 if TYPE_CHECKING:
     from tenuto.adapters._imports import Found
+
+
+class Conversation(NamedTuple):
+    """What --json says of a conversation, in a line."""
+
+    thread: str
+    messages: int
+    new: int
 
 
 @click.command("openai-sessions")
@@ -67,8 +77,9 @@ def _bring(found: Iterator[Found], wanted: tuple[str, ...], url: str | None, ten
         raise NotFound(f"The source has no session {missing[0]!r}.")
     with opened(url, tenant, create=True) as agent:
         for one in every:
-            done = _imports.bring(agent, one)
+            with Progress(f"bringing in {one.thread}"):
+                done = _imports.bring(agent, one)
             if as_json:
-                show_json(done._asdict())
+                click.echo(json.dumps(Conversation(**done._asdict())._asdict(), ensure_ascii=False))
             else:
                 click.echo(f"{done.thread}: {done.messages} messages ({done.new} new), as in the source")

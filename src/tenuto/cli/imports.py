@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from tenuto.cli.import_conversations import json_file, openai_sessions
-from tenuto.cli.shared import guarded, opened, show_json, store_options
+from tenuto.cli.progress import Progress
+from tenuto.cli.shared import guarded, opened, store_options
 from tenuto.kernel.transact import drive
+
+
+class Imported(NamedTuple):
+    """What --json says of a thread, in a line."""
+
+    thread: str
+    checkpoints: int
+    writes: int
+    new: int
 
 
 @click.group("import")
@@ -46,9 +57,10 @@ def langgraph(
     with adapter.reading(source) as found, opened(url, tenant, create=True) as agent:
         saver = adapter.TenutoSaver(agent, allow=[_class(name) for name in allowed])
         for thread in threads or found.threads():
-            done = drive(saver.bringing(found, thread), agent.clock)
+            with Progress(f"bringing in {thread}"):
+                done = drive(saver.bringing(found, thread), agent.clock)
             if as_json:
-                show_json(done._asdict())
+                click.echo(json.dumps(Imported(**done._asdict())._asdict(), ensure_ascii=False))
             else:
                 told = f"{done.checkpoints} checkpoints ({done.new} new) and {done.writes} writes, as in the source"
                 click.echo(f"{done.thread}: {told}")

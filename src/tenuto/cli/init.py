@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 from tenuto.backends import DEFAULT
 from tenuto.cli.shared import guarded, opened, show_json, store_options
+
+
+class Prepared(NamedTuple):
+    """What --json says of it."""
+
+    done: list[str]
+    """What was made, or would be."""
+    dry_run: bool
 
 
 @click.command("init")
@@ -32,6 +41,6 @@ def command(url: str | None, tenant: str, *, as_json: bool, dry_run: bool) -> No
         with opened(url, tenant, create=True):
             pass
     if as_json:
-        show_json({"done": done, "dry_run": dry_run})
+        show_json(Prepared(done, dry_run))
     else:
         click.echo("\n".join(done) if done else "everything is there already", err=True)

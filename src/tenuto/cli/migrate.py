@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import sys
+from typing import NamedTuple
 
 import click
 
 from tenuto.backends import connect
 from tenuto.cli.shared import FAILURE, guarded, show_json
+
+
+class Lacking(NamedTuple):
+    """What --json says: which migrations are not applied, none after they were."""
+
+    missing: list[str]
+
+
+class Statements(NamedTuple):
+    """What --json says with --sql."""
+
+    sql: str
 
 
 @click.command("migrate")
@@ -26,12 +39,12 @@ def command(url: str, as_sql: bool, role: str | None, check: bool, as_json: bool
 
     if as_sql:
         sql = migration_sql(backend.schema, role=role)  # type: ignore[attr-defined]
-        show_json({"sql": sql}) if as_json else click.echo(sql, nl=False)
+        show_json(Statements(sql)) if as_json else click.echo(sql, nl=False)
     elif check:
         missing = backend.migrate_check()
-        show_json({"missing": missing}) if as_json else click.echo("\n".join(missing) or "nothing is missing")
+        show_json(Lacking(missing)) if as_json else click.echo("\n".join(missing) or "nothing is missing")
         sys.exit(FAILURE if missing else 0)
     else:
         backend.migrate()  # type: ignore[attr-defined]
         if as_json:
-            show_json({"missing": []})
+            show_json(Lacking([]))

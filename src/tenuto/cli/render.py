@@ -22,6 +22,10 @@ _STATUS: Final = {
     "interrupted": "magenta",
     "in_doubt": "magenta",
     "failed": "red",
+    "blocked": "yellow",
+    "dead": "red",
+    "in_progress": "cyan",
+    "skipped": "blue",
     "cancelled": "red",
     "expired": "red",
 }
@@ -79,6 +83,13 @@ def one(value: Any) -> list[str]:
         f"{click.style(str(name).replace('_', ' ').ljust(wide), dim=True)}  {styled(str(name), text(inner), text(inner))}"
         for name, inner in fields.items()
     ]
+
+
+def procedure(found: Any) -> list[str]:
+    """Return a workflow as lines: how far it is, and its steps."""
+    head = f"{click.style(found.name, bold=True)}  {styled('status', found.status, found.status)}  {found.progress:.0%}"
+    said = [{**step, "note": step["error"] or step["reason"] or step["result"]} for step in found.steps]
+    return [head, *table(said, ("step", "action", "status", "attempts", "note"))]
 
 
 def messages(rows: Sequence[Mapping[str, Any]]) -> list[str]:

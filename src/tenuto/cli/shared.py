@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -40,9 +41,43 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
 )
 
 
+class Trouble(NamedTuple):
+    """What went wrong, for programs."""
+
+    code: int
+    """The exit code."""
+    type: str
+    message: str
+    retryable: bool
+    """Whether the same again may succeed."""
+
+
+class Failure(NamedTuple):
+    """What a command with --json says on stderr when it fails."""
+
+    error: Trouble
+
+
 def exit_code(error: BaseException) -> int:
     """Return how a command ends that met this error."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), FAILURE)
+
+
+def refuse(error: click.UsageError) -> None:
+    """Say, as JSON, how a command was used wrongly, and end."""
+    told = Failure(Trouble(USAGE, "UsageError", error.format_message(), retryable=False))
+    click.echo(json.dumps(jsonable(told)), err=True)
+    sys.exit(USAGE)
+
+
+_CALL = re.compile(r"agent\.(runs|inbox)\.(list|get|retry|cancel)\((?:'([^']*)')?\)(?:\.steps)?")
+
+
+def in_words(error: BaseException) -> str:
+    """Return what an error says, with the commands that do what it advises instead of the calls."""
+    return _CALL.sub(
+        lambda call: f"tenuto {call[1]} {'show' if call[2] == 'get' else call[2]} {call[3] or ''}".strip(), str(error)
+    )
 
 
 def fail(error: BaseException, *, as_json: bool) -> None:
@@ -50,10 +85,10 @@ def fail(error: BaseException, *, as_json: bool) -> None:
     code = exit_code(error)
     if as_json:
         retryable = isinstance(error, StorageUnavailable)
-        told = {"code": code, "type": type(error).__name__, "message": str(error), "retryable": retryable}
-        click.echo(json.dumps({"error": told}), err=True)
+        told = Failure(Trouble(code, type(error).__name__, in_words(error), retryable))
+        click.echo(json.dumps(jsonable(told)), err=True)
     else:
-        click.echo(click.style("error: ", fg="red", bold=True) + str(error), err=True)
+        click.echo(click.style("error: ", fg="red", bold=True) + in_words(error), err=True)
     sys.exit(code)
 
 
@@ -112,7 +147,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not _asks():
-        raise click.UsageError(f"{question} Nothing was done: off a terminal, say so with --yes.")
+        raise InvalidInput(f"{question} Nothing was done: off a terminal, say so with --yes.")
     if not click.confirm(question, err=True):
         click.echo("nothing was done", err=True)
         sys.exit(FAILURE)

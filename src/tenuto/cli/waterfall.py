@@ -30,9 +30,7 @@ def waterfall(run: RunRecord) -> list[str]:
     room = max(width() - wide - 46, 10)
     for step, name in zip(run.steps, names, strict=True):
         mark, colour = _MARKS[step.status]
-        begin = int((step.started - first).total_seconds() / whole * room)
-        length = max(1, int(((step.ended or step.started) - step.started).total_seconds() / whole * room))
-        bar = " " * min(begin, room - 1) + "█" * min(length, room - min(begin, room - 1))
+        bar = _bar(step, (step.started - first).total_seconds() / whole * room, room / whole, room)
         took = f"{step.seconds:9.2f} s" if step.ended and step.kind in ("step", "map") else " " * 11
         shown = name if len(name) <= wide else name[: wide - 1] + "…"
         lines.append(
@@ -41,9 +39,18 @@ def waterfall(run: RunRecord) -> list[str]:
     return [*lines, *_end(run)]
 
 
+def _bar(step: StepInfo, begin: float, scale: float, room: int) -> str:
+    """Return a step's bar; of several attempts the last is solid, and what came before it, dying included, is faint."""
+    at = min(int(begin), room - 1)
+    length = min(max(1, int(((step.ended or step.started) - step.started).total_seconds() * scale)), room - at)
+    solid = max(1, min(length, int(step.seconds * scale))) if step.attempts > 1 and step.ended else length
+    return " " * at + "░" * (length - solid) + "█" * solid
+
+
 def _name(step: StepInfo) -> str:
     which = f" [{step.key}]" if step.key is not None else f" #{step.occurrence}" if step.occurrence > 1 else ""
-    return f"{step.name if step.kind in ('step', 'map') else step.kind + ' ' + step.name}{which}"
+    own = step.kind in ("step", "map") or step.kind == step.name
+    return f"{step.name if own else f'{step.kind} {step.name}'}{which}"
 
 
 def _notes(step: StepInfo) -> str:

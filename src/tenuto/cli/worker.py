@@ -6,7 +6,7 @@ import asyncio
 import importlib
 import logging
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -14,6 +14,13 @@ from tenuto.aio import AsyncTenuto
 from tenuto.cli.render import table
 from tenuto.cli.shared import guarded, show_json
 from tenuto.client import Tenuto
+
+
+class Became(NamedTuple):
+    """What --json says of a run that was gone on with."""
+
+    id: str
+    became: str
 
 
 def _found(agent: str) -> Tenuto | AsyncTenuto:
@@ -68,7 +75,7 @@ def recover(agent: str, *, as_json: bool) -> None:
             became = found.runs.recover()
     else:
         became = asyncio.run(_recover(found))
-    rows = [{"id": run, "became": what} for run, what in sorted(became.items())]
+    rows = [Became(run, what) for run, what in sorted(became.items())]
     if as_json:
         show_json(rows)
     elif rows:
