@@ -201,7 +201,7 @@ def _spread(callers: int, count: int, make: Callable[[], Callable[[], Any]]) -> 
 
 
 def run(*, quick: bool) -> Table:
-    count, rounds = (160, 2) if quick else (800, 7)
+    count, rounds = (160, 2) if quick else (400, 5)
     rows: list[Row] = []
     found: Rates = {}
     with folder() as path:

@@ -98,18 +98,8 @@ def test_async_code_stands_in_the_files_for_it_alone() -> None:
         for path in root.rglob("*.py")
         if re.search(r"^\s*async def", path.read_text(), re.MULTILINE)
     }
-    assert found == {
-        "aio.py",
-        "_aio_runs.py",
-        "_aio_work.py",
-        "_offload.py",
-        "cli/worker.py",
-        "adapters/anthropic_memory.py",
-        "adapters/langchain.py",
-        "adapters/langgraph.py",
-        "adapters/_langgraph_tools.py",
-        "adapters/openai_agents.py",
-    }
+    outside = {name for name in found if not name.startswith("adapters/")}  # frameworks say what is a coroutine
+    assert outside == {"aio.py", "_aio_runs.py", "_aio_work.py", "_offload.py", "cli/worker.py"}
 
 
 @pytest.fixture(params=["volatile", "sqlite"])

@@ -60,9 +60,9 @@ from tenuto.kernel.durations import ttl as ttl_seconds
 from tenuto.kernel.transact import Steps, paced
 
 Summarize = Callable[[list[Message]], str | Message | list[Message]]
-Instead = Callable[[Message], list[Message] | None]
 Elsewhere = Callable[[str], list[Message] | None]
 """Returns the messages of a thread that is kept in another form, or None where it is not."""
+Instead = Callable[[Message], list[Message] | None]
 _NEWS: Final = 4
 """So many lines are read at once to see what is new: mostly one or two are."""
 
