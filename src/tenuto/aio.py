@@ -179,6 +179,7 @@ class AsyncThread:
     repair = awaitable(Thread.repair)
     take_back = awaitable(Thread.take_back)
     news = awaitable(Thread.news)
+    unbegun = awaitable(Thread.unbegun)
     compact = awaitable(Thread.compact)
     delete = awaitable(Thread.delete)
     timeline = awaitable(Thread.timeline)
