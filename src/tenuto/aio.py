@@ -6,6 +6,7 @@ their methods are awaited. Handles are `async with`, streams are `async for`.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -178,6 +179,7 @@ class AsyncThread:
     repair = awaitable(Thread.repair)
     take_back = awaitable(Thread.take_back)
     news = awaitable(Thread.news)
+    unbegun = awaitable(Thread.unbegun)
     compact = awaitable(Thread.compact)
     delete = awaitable(Thread.delete)
     timeline = awaitable(Thread.timeline)
@@ -227,7 +229,13 @@ class AsyncLease:
 
     async def acquire(self) -> Self:
         """Take the lease, waiting if that was asked for; `LeaseHeld` if somebody else has it."""
-        await self._acquire()
+        before = self._sync.held
+        try:
+            await self._acquire()
+        except asyncio.CancelledError:  # perhaps it had just been taken: nobody else would let go of it
+            if not before:
+                await self.release()
+            raise
         return self
 
     @property

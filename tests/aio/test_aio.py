@@ -59,6 +59,7 @@ NOT_MIRRORED = {
     "interval",  # what the background asks
     *("holder", "attempt", "kept", "left", "token_key"),  # of a lease: how runs hold it
     "look",  # of the inbox: how runs read their questions
+    "unbegun",  # of a thread: what adapters take over
     "appending",  # of a thread: how runs append to it
     *("taking", "leaving", "running", "queueing", "resuming"),  # of runs and workflows: what both faces drive
     *("entering", "entered", "crew", "dismissed"),  # of tasks: what both faces drive
@@ -262,6 +263,29 @@ def test_an_anyio_scope_is_left_only_when_the_commit_is_over() -> None:
         assert await agent.state.get("s", "k") == 1
 
     anyio.run(main)
+
+
+@pytest.mark.parametrize("what", ["lease", "run"])
+def test_what_was_taken_while_its_caller_was_cancelled_is_let_go(what: str) -> None:
+    async def main() -> None:
+        store = Slow()
+        agent = AsyncTenuto("a", store)
+
+        async def take() -> None:
+            async with agent.lease("l") if what == "lease" else agent.run("r"):
+                raise AssertionError("it was cancelled before")
+
+        task = asyncio.create_task(take())
+        await _begun(store)
+        task.cancel()
+        store.go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        other = AsyncTenuto("b", store)
+        async with other.lease("l") if what == "lease" else other.run("r", wait=0):
+            pass
+
+    asyncio.run(main())
 
 
 def test_the_error_of_a_cancelled_commit_is_kept_as_the_cause() -> None:

@@ -510,6 +510,9 @@ def test_a_secret_is_stored_nowhere_and_counts(agent: Tenuto, backend: Backend) 
     killed(agent, lambda run: body(run, "hunter2-hunter2"))
     killed(agent, lambda run: body(run, "hunter2-hunter2"))
     assert got == [[{"token": "hunter2-hunter2"}]]
+    with agent.run("bound") as run:
+        run.step("bound", functools.partial(got.append, tenuto.secret("hunter2-bound")))
+    assert got[1] == "hunter2-bound"
     with pytest.raises(StepMismatch) as caught:
         resumed(agent, lambda run: body(run, "another"))
     assert "hunter2" not in str(caught.value)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenuto import Tenuto
+from tenuto.testing import HeldClock
 
 
 def said(n: int) -> dict[str, Any]:
@@ -87,21 +88,34 @@ def test_news_are_read_alone_unless_the_past_is_read_otherwise_now(client: Calla
     assert (first.goes_on, first.messages) == (False, t.messages())
     rival.append(said(50))
     rival.decide("something")
-    more = t.news(first.place)
+    more = t.news(first.seen)
     assert (more.goes_on, more.messages) == (True, [said(50)])
+    assert t.news(more.seen) == (more.seen, [], True)
     rival.append(*map(said, range(51, 90)))
-    assert t.news(more.place).messages == list(map(said, range(51, 90)))
+    assert t.news(more.seen).messages == list(map(said, range(51, 90)))
     rival.take_back()
-    after = t.news(more.place)
+    after = t.news(more.seen)
     assert (after.goes_on, after.messages) == (False, t.messages())
     rival.delete()
-    assert t.news(after.place) == (None, [], False)
+    assert t.news(after.seen) == (None, [], False)
     rival.append(said(1))
-    assert t.news(after.place)[1:] == ([said(1)], False)
+    assert t.news(after.seen)[1:] == ([said(1)], False)
     one = t.news(None)
     rival.delete()
     rival.append(said(2), said(3))
-    assert t.news(one.place)[1:] == ([said(2), said(3)], False), "it is another conversation now"
+    assert t.news(one.seen)[1:] == ([said(2), said(3)], False), "it is another conversation now"
+
+
+def test_news_of_a_thread_whose_time_is_over(client: Callable[..., Tenuto], clock: HeldClock) -> None:
+    t = client().thread("t", ttl="1h")
+    t.append(said(1))
+    seen = t.news(None).seen
+    clock.advance(3_000)
+    assert t.news(seen) == (seen, [], True)
+    clock.advance(700)
+    assert t.news(seen) == (None, [], False)
+    t.append(said(2))
+    assert t.news(seen)[1:] == ([said(2)], False)
 
 
 @pytest.mark.slow

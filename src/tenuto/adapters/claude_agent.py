@@ -162,10 +162,10 @@ class Transcripts:
     def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
         """Return the entries of a transcript, in order; None where there is none."""
         thread = self._thread(key)
-        place, messages, _ = thread.news(None)
-        if place is None and not messages:
+        seen, messages, _ = thread.news(None)
+        if seen is None and not messages:
             return None
-        since = place.since if place is not None else 0
+        since = seen.place.since if seen is not None else 0
         listed = self._kernel.read([EVERY + keys.pack(thread.id)])[0]
         began = info_of(listed).created if listed is not None else self._kernel.now()
         return cast("list[SessionStoreEntry]", _entries(messages, key, [thread.id, since], began))

@@ -25,8 +25,7 @@ from tenuto.adapters import shapes
 from tenuto.adapters.shapes import Message, Shape
 from tenuto.aio import AsyncTenuto
 from tenuto.capabilities.messages import messages_of
-from tenuto.capabilities.threadlog import Place
-from tenuto.capabilities.threads import Thread, Threads
+from tenuto.capabilities.threads import Seen, Thread, Threads
 from tenuto.client import Tenuto
 from tenuto.errors import InvalidInput, StateConflict
 from tenuto.kernel import codec
@@ -37,7 +36,6 @@ from tenuto.kernel.transact import Steps, paced
 _MOST: Final = 64 * 2**20
 """So many bytes of conversations, by a rough count, are kept in memory by one client."""
 _THREADS: Final = 16
-_NOWHERE: Final = Place()
 _FLAT: Final = frozenset({str, int, float, bool, bytes, type(None)})
 
 
@@ -88,10 +86,12 @@ class Pair(NamedTuple):
 class Held(NamedTuple):
     """A thread as it was read in one form."""
 
-    place: Place
+    seen: Seen | None
     pairs: list[Pair]
     shown: list[dict[str, Any] | bytes]
     """Of all pairs: thousands are copied at each turn, in one loop without a call of Python's own."""
+    flat: bool
+    """Whether none of these is packed."""
     weight: int
 
 
@@ -176,25 +176,26 @@ class Conversation:
         self._seen, shown = held.pairs, held.shown
         if last is not None:
             shown = shown[max(0, len(shown) - last) :]
+        if held.flat:
+            return list(map(dict.copy, shown))  # type: ignore[arg-type]
         unpack = codec.unpack
         return [one.copy() if type(one) is dict else unpack(one) for one in shown]  # type: ignore[arg-type]
 
     def _read(self) -> Held:
         """Return the thread as it is now, of which only what is new was read."""
         held = self._cache.get(self._key)
-        news = self.thread.news(None if held is None else held.place)
-        if news.place is None:
-            self._cache.put(self._key, None)
-            pairs = [self._pair(message) for message in news.messages]
-            return Held(_NOWHERE, pairs, [one for pair in pairs for one in pair.shown], 0)
+        news = self.thread.news(None if held is None else held.seen)
         if held is not None and news.goes_on and not news.messages:
             return held
         fresh = [self._pair(message) for message in news.messages]
-        known = held if held is not None and news.goes_on else Held(news.place, [], [], 0)
-        weight = known.weight + sum(_weight(pair.stored) + sum(map(_weight, pair.shown)) for pair in fresh)
         shown = [one for pair in fresh for one in pair.shown]
-        held = Held(news.place, known.pairs + fresh, known.shown + shown, weight)
-        self._cache.put(self._key, held)
+        weight = sum(_weight(pair.stored) + sum(map(_weight, pair.shown)) for pair in fresh)
+        flat = all(type(one) is dict for one in shown)
+        if held is not None and news.goes_on:
+            held = Held(news.seen, held.pairs + fresh, held.shown + shown, held.flat and flat, held.weight + weight)
+        else:
+            held = Held(news.seen, fresh, shown, flat, weight)
+        self._cache.put(self._key, held if held.seen is not None else None)
         return held
 
     def _pair(self, message: Message) -> Pair:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import hmac
+import reprlib
 from collections.abc import Callable
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -24,14 +25,19 @@ _PREVIEW: Final = 200
 _SHOWN: Final = 120
 _DIFFERENCES: Final = 8
 T = TypeVar("T")
+_short: Final = reprlib.Repr()  # whose work does not grow with what it shows
+_short.maxlevel, _short.maxlist, _short.maxdict, _short.maxtuple, _short.maxstring, _short.maxother = 4, 4, 6, 4, 80, 80
 
 
 class Secret(Generic[T]):
     """A value that a step is given and that is stored nowhere; only a keyed digest of it is."""
 
     __slots__ = ("value",)
+    made = False
+    """Whether this process has ever made one: arguments are searched only then."""
 
     def __init__(self, value: T) -> None:
+        Secret.made = True
         self.value = value
 
     def __repr__(self) -> str:
@@ -76,7 +82,7 @@ def describe(fn: Callable[..., Any], args: tuple[Any, ...], salt: bytes) -> Desc
         packed = codec.pack(given)
     if len(packed) <= WHOLE:
         return Described(codec.digest(packed), given)
-    return Described(codec.digest(packed), None, len(packed), repr(given)[:_PREVIEW])
+    return Described(codec.digest(packed), None, len(packed), _short.repr(given)[:_PREVIEW])
 
 
 def _veiled(value: Any, salt: bytes, path: str) -> Any:
@@ -97,16 +103,27 @@ def _veiled(value: Any, salt: bytes, path: str) -> Any:
         ) from error
 
 
+def revealed_call(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function whose bound arguments, if it is a `functools.partial`, hide nothing any more."""
+    if not Secret.made or type(fn) is not functools.partial:
+        return fn
+    return functools.partial(revealed_call(fn.func), *revealed(fn.args), **revealed(fn.keywords))
+
+
 def revealed(value: Any) -> Any:
     """Return a value with each secret in it replaced by what it hides; what holds none stays the same object."""
+    return _revealed(value) if Secret.made else value
+
+
+def _revealed(value: Any) -> Any:
     kind = type(value)
     if kind is Secret:
         return value.value
     if kind is list or kind is tuple:
-        shown = [revealed(inner) for inner in value]
+        shown = [_revealed(inner) for inner in value]
         return value if all(a is b for a, b in zip(shown, value, strict=True)) else kind(shown)
     if kind is dict:
-        seen = {key: revealed(inner) for key, inner in value.items()}
+        seen = {key: _revealed(inner) for key, inner in value.items()}
         return value if all(seen[key] is value[key] for key in value) else seen
     return value
 

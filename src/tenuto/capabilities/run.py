@@ -228,7 +228,11 @@ class Run:
 
     def taking(self) -> Work[None]:
         """Begin the body."""
-        yield self._running.take()
+        try:
+            yield self._running.take()
+        except BaseException:  # cancelled when it had just been taken: nobody else would let go of it
+            yield self._running.let_go()
+            raise
         self.state._held.clear()
         self._tokens.append(current.set(self._running))
 

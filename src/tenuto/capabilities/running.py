@@ -408,6 +408,11 @@ class Running(Flight):
         elif above is not None:  # of another client: it cannot know, and looks again in a while
             above.waits.append(("", "", above.context.kernel.now() + _A_WHILE))
 
+    def let_go(self) -> Steps[None]:
+        """Give a run up that was taken and not begun here, if it was; it is as whoever was interrupted leaves it."""
+        self._open = False
+        yield from _quietly(self.lease.release.steps(self.lease))  # type: ignore[attr-defined]
+
     # -- leaving it --------------------------------------------------------------------------------------------
 
     def raises(self, error: Exception, op_number: int, identity: Identity) -> Exception:

@@ -22,7 +22,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, Self
 
 from tenuto.capabilities import outcomes, questions
-from tenuto.capabilities.arguments import Described, describe, digest_of, revealed
+from tenuto.capabilities.arguments import Described, describe, digest_of, revealed, revealed_call
 from tenuto.capabilities.outcomes import Schema, schema_of
 from tenuto.capabilities.questions import Answer, Happened, NotHappened, Unknown
 from tenuto.capabilities.runlog import (
@@ -269,7 +269,7 @@ class _Attempts:
         inside = StepContext(run, self._n, self._attempt, self._key, self._usage)
         timeout = None if step.timeout is None else seconds(step.timeout, "timeout")
         self._clock = time.monotonic()
-        return Call(step.fn, self._args, lambda: _Around(inside), f"The step {step.name!r}", timeout)
+        return Call(revealed_call(step.fn), self._args, lambda: _Around(inside), f"The step {step.name!r}", timeout)
 
     def _failed(self, error: Exception) -> Work[Answer | None]:
         """Record that an attempt failed; return what is known of it if another one is made, else raise."""

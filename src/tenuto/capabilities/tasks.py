@@ -424,6 +424,8 @@ class Tasks:
         after: bytes | None = None
         while page := self._kernel.scan(prefix, after=after, limit=_PAGE):
             yield page
+            if len(page) < _PAGE:
+                return  # no second look, at another moment
             after = page[-1].key
 
     # -- changing what is there ------------------------------------------------------------------------------------

@@ -174,6 +174,11 @@ class Log:
         found = self.backwards(None, min(page, _PAGE))
         return View(self, found) if found and self.is_live(found[0]) else None
 
+    def viewed(self, newest: Sequence[Entry]) -> View | None:
+        """Return the thread as it was when its newest entries were read, or None if it is not there."""
+        found = [self.unpack(entry) for entry in newest]
+        return View(self, found) if self.is_live(found[0]) else None
+
     def first_above(self, low: int, high: int, kind: int, count: int) -> int:
         """Return a line at or shortly before the first one, of `low` to `high`, whose place is above a count."""
         while high - low > FIRST_PAGE:

@@ -63,15 +63,22 @@ Summarize = Callable[[list[Message]], str | Message | list[Message]]
 Instead = Callable[[Message], list[Message] | None]
 Elsewhere = Callable[[str], list[Message] | None]
 """Returns the messages of a thread that is kept in another form, or None where it is not."""
-_NEWS: Final = 4
+_NEWS: Final = 2
 """So many lines are read at once to see what is new: mostly one or two are."""
+
+
+class Seen(NamedTuple):
+    """Up to where somebody has read a thread: the last line, and what the thread amounted to after it."""
+
+    number: int
+    place: Place
 
 
 class News(NamedTuple):
     """What has come to a thread since it was read."""
 
-    place: Place | None
-    """Where it is now; None where there is no thread."""
+    seen: Seen | None
+    """Up to where it is read now; None where there is no thread."""
     messages: list[Message]
     goes_on: bool
     """Whether the messages come behind those that are known; else they are all there are."""
@@ -217,18 +224,27 @@ class Thread:
         low = max(after or 0, 0 if last is None else _low(view, high, last, original=original))
         return view.messages(low, high) if original else _shown(view, low, high)
 
-    def news(self, known: Place | None) -> News:
+    def news(self, known: Seen | None) -> News:
         """Return what is new to somebody who has read the thread as it was at `known`, and where it is now.
 
-        Where only messages came since, these alone are read and returned; else everything, as `messages()` does.
+        Where only messages came since, the lines that brought them are all that is read; else everything, as by
+        `messages()`. Where nothing came, nothing is even decoded.
         """
-        view = self._log.view(FIRST_PAGE if known is None else _NEWS)
+        if known is None:
+            view = self._log.view()
+        else:
+            page = self._context.kernel.entries(self._log.own, limit=_NEWS, reverse=True)
+            new = page[0].number - known.number if page else 0
+            if page and new == 0 and (known.place.ttl is None or self._log.is_live(self._log.unpack(page[0]))):
+                return News(known, [], goes_on=True)
+            view = self._log.view(max(new, 1)) if not 0 < new <= len(page) else self._log.viewed(page[:new])
         if view is None:
             return News(None, self.unbegun(), goes_on=known is None)
-        place = view.place
-        goes_on = known is not None and _frame(known) == _frame(place) and known.messages <= place.messages
-        low = known.messages if known is not None and goes_on else 0
-        return News(place, _shown(view, low, place.messages), goes_on)
+        seen = Seen(view.head.number, view.place)
+        before = known.place if known is not None else None
+        goes_on = before is not None and _frame(before) == _frame(seen.place) and before.messages <= seen.place.messages
+        low = before.messages if before is not None and goes_on else 0
+        return News(seen, _shown(view, low, seen.place.messages), goes_on)
 
     def count(self) -> int:
         """Return how many messages were appended, which is the number of the last one."""
