@@ -5,6 +5,7 @@ import time
 
 import killed_workflows as workflows
 import pytest
+from crash_harness import size
 
 import tenuto
 from tenuto import Tenuto
@@ -14,13 +15,23 @@ from tenuto.testing.crash import killed_everywhere
 pytestmark = pytest.mark.timeout(900)  # a machine under load takes its time
 
 
+BY = {"indirect": ["url"], "ids": lambda value: getattr(value, "__name__", value)}
+
+
+def played(found, *on_servers):
+    """Return each workflow on SQLite, and some of them, or in the long form all, on each server."""
+    some = [workflow for workflow in found if workflow.__name__ in on_servers]
+    servers = [(store, workflow) for store in ("postgres", "valkey") for workflow in size(some, found)]
+    return [("sqlite", workflow) for workflow in found] + servers
+
+
 def shown(report, name):
     print(f"{name}: {len(report.kills)} kills, {report.effects} effects counted, {len(report.repeated)} kinds repeated "
           f"by their key or harmlessly, {len(report.paused)} left a question")  # fmt: skip
     return report
 
 
-@pytest.mark.parametrize("workflow", workflows.WORKFLOWS, ids=lambda workflow: workflow.__name__)
+@pytest.mark.parametrize(("url", "workflow"), played(workflows.WORKFLOWS, "every_kind_of_step", "asynchronous"), **BY)
 @pytest.mark.slow
 def test_a_workflow_killed_at_any_boundary_ends_as_if_nothing_had_been(crash, url, workflow):
     # given a workflow, when it is killed at each of its boundaries and called again
@@ -31,7 +42,7 @@ def test_a_workflow_killed_at_any_boundary_ends_as_if_nothing_had_been(crash, ur
     assert not report.paused
 
 
-@pytest.mark.parametrize("workflow", workflows.WAITING, ids=lambda workflow: workflow.__name__)
+@pytest.mark.parametrize(("url", "workflow"), played(workflows.WAITING, "asynchronous_waits"), **BY)
 @pytest.mark.slow
 def test_a_workflow_that_waits_is_killed_at_any_boundary_and_woken(crash, url, workflow):
     report = shown(crash(workflow, url=url, meanwhile=workflows.people), workflow.__name__)
