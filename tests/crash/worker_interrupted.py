@@ -11,7 +11,7 @@ from tenuto.kernel import keys
 from tenuto.kernel.contract import Append
 
 stream = keys.pack("s", "lines")
-agent = Tenuto("interrupted", sys.argv[1]).open()
+agent = Tenuto("interrupted", f"sqlite:///{sys.argv[1]}?timeout=120").open()  # however slow the machine is
 print("ready", flush=True)
 acknowledged, errors = [], []
 for line in sys.stdin:
