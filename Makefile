@@ -26,8 +26,9 @@ types: $(READY)
 	$(BIN)/mypy
 	$(BIN)/basedpyright
 
+# What a minute is enough for: not what imports the frameworks, runs every snippet, or starts every command.
 quick: $(READY)
-	$(BIN)/python -m pytest -n 2 -q -m "not slow"
+	$(BIN)/python -m pytest -n 2 -q -m "not slow" --ignore tests/adapters --ignore tests/docs --ignore tests/cli
 
 # What the tests need and no wheel carries: brought once into .servers, without root.
 servers: $(READY)

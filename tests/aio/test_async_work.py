@@ -88,6 +88,7 @@ def test_a_worker_awaits_coroutines_and_calls_functions_on_threads(url: str) -> 
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_worker_stops_when_it_is_told_to_and_leaves_nothing_in_hand(url: str) -> None:
     async def main() -> None:
         async with AsyncTenuto("worker", url) as agent:

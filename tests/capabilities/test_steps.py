@@ -265,6 +265,7 @@ def test_a_result_without_a_stored_form_is_kept_as_text(agent: Tenuto, world: Wo
         assert agent.runs.get(effect).status == "failed"
 
 
+@pytest.mark.slow
 def test_a_large_result_is_held_apart_and_comes_back(agent: Tenuto, check_nothing_left: Callable[..., None]) -> None:
     pages = ["p" * 100_000, b"b" * 200_000]
     small_parts = {str(n): [n] * 20 for n in range(60_000)}  # many small parts, over the limit of a line

@@ -12,7 +12,7 @@ from tenuto import Tenuto
 from tenuto.capabilities import replay, running, stepping
 from tenuto.testing.crash import killed_everywhere
 
-pytestmark = pytest.mark.timeout(900)  # a machine under load takes its time
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # a machine under load takes its time
 
 
 BY = {"indirect": ["url"], "ids": lambda value: getattr(value, "__name__", value)}
@@ -32,7 +32,6 @@ def shown(report, name):
 
 
 @pytest.mark.parametrize(("url", "workflow"), played(workflows.WORKFLOWS, "every_kind_of_step", "asynchronous"), **BY)
-@pytest.mark.slow
 def test_a_workflow_killed_at_any_boundary_ends_as_if_nothing_had_been(crash, url, workflow):
     # given a workflow, when it is killed at each of its boundaries and called again
     report = shown(crash(workflow, url=url), workflow.__name__)
@@ -43,14 +42,12 @@ def test_a_workflow_killed_at_any_boundary_ends_as_if_nothing_had_been(crash, ur
 
 
 @pytest.mark.parametrize(("url", "workflow"), played(workflows.WAITING, "asynchronous_waits"), **BY)
-@pytest.mark.slow
 def test_a_workflow_that_waits_is_killed_at_any_boundary_and_woken(crash, url, workflow):
     report = shown(crash(workflow, url=url, meanwhile=workflows.people), workflow.__name__)
     assert report.ok, report
     assert report.plain.outcome.kind == "returned"
 
 
-@pytest.mark.slow
 def test_a_step_that_may_happen_once_is_paused_when_nobody_can_say(crash, url):
     # given steps that may happen once, one without verify and one whose verify does not know
     report = shown(crash(workflows.once_without_verify, url=url), "once")
@@ -64,7 +61,6 @@ def test_a_step_that_may_happen_once_is_paused_when_nobody_can_say(crash, url):
     assert not answered.paused
 
 
-@pytest.mark.slow
 def test_a_workflow_stopped_past_its_lease_at_any_boundary_can_write_nothing_more(crash, url):
     # given a process that stands still, for longer than its lease lives, at each boundary; when another has
     # taken the run and ended it, and the first goes on

@@ -78,6 +78,7 @@ def test_a_stricter_isolation_is_refused_with_what_to_set(own_server: Any) -> No
         own_server.execute("ALTER DATABASE postgres RESET default_transaction_isolation")
 
 
+@pytest.mark.slow
 def test_a_frozen_server_gives_up_within_the_deadline(own_server: Any) -> None:
     store = pg_server.backend(own_server, pg_server.new_schema(), timeout=2)
     store._sweep_due = float("inf")  # its one connection is to be idle when the commit comes

@@ -194,6 +194,7 @@ def test_a_server_that_is_not_there_is_told_at_once():
         assert "secret-word" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_stalled_server_is_given_up_at_the_deadline():
     with Server(*FULL) as server, opened(server.url(timeout=1)) as store, opened(server.url(timeout=1)) as other:
         store.commit([], [Put(A, b"1")])
