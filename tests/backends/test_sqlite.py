@@ -20,6 +20,7 @@ from tenuto.backends import _sqlite_schema as schema
 from tenuto.backends import sqlite
 from tenuto.backends._group import GroupCommit, Job
 from tenuto.backends._lockfile import LockFile, Mark
+from tenuto.backends._sqlite_writes import WorkJob, Writer
 from tenuto.backends.sqlite import NetworkFilesystemWarning, SqliteBackend
 from tenuto.kernel import keys
 from tenuto.kernel.contract import REQUEST_LIFE, Append, Check, Delete, Put
@@ -410,6 +411,7 @@ def test_what_is_wrong_is_found_by_check(path: Path) -> None:
     backend = SqliteBackend(path)
     for n in range(5):
         backend.commit([], [Put(keys.pack("t", "s", n), b"v"), Append(LOG, b"%d" % n)])
+    backend._group.submit(WorkJob(Writer.fold))
     raw = apsw.Connection(str(path))
     assert backend.check() == []
     raw.execute("UPDATE records SET value = x'00' WHERE key = ?", (keys.pack("t", "s", 1),))

@@ -8,8 +8,11 @@ a deadline: the wait itself happens in a helper thread, because a lock call cann
 the last. A store that is behind its mark has lost commits: a cut or damaged write-ahead log, or a file
 put in its place. The mark is shared memory backed by the file, so it costs no system call and
 outlives a killed process; it is not synced, so after a power loss it may be behind, never ahead of
-what was synced before it. A byte beside it is set while a commit is under way: as long as it is not, and
-the mark is the one that this process stored, nobody else has committed.
+what was synced before it.
+
+**The word.** Beside the mark, the number and digest of the last commit once more, and before them a byte that
+is set while a commit is under way. A process whose own newest commit has this word knows, by one comparison,
+that no other has been acknowledged since. Who is killed between leaves the byte set, and the store is asked.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ _SUM: Final = 8
 _SLOT: Final = _LAYOUT.size + _SUM
 _END: Final = _SLOTS[1] + _SLOT
 _BUSY: Final = 1024
+_WORD: Final = slice(_BUSY, _BUSY + 25)
 
 if sys.platform == "win32":
     import msvcrt
@@ -85,6 +89,11 @@ class Mark(NamedTuple):
     full: bool
 
 
+def word_of(number: int, chain: bytes) -> bytes:
+    """Return the word of a commit that is not under way."""
+    return b"\x00" + number.to_bytes(8, "big", signed=True) + chain
+
+
 class LockFile:
     """One process's hold on the lock and the mark. One thread at a time calls `run`."""
 
@@ -92,7 +101,6 @@ class LockFile:
         self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         self._helper: _Helper | None = None
-        self._seen: tuple[bytes, Mark | None] = (b"", None)
         try:
             if os.fstat(self._fd).st_size < _SIZE:
                 # Writing zeros reserves the blocks, so that storing a mark can never meet a full disk.
@@ -122,8 +130,6 @@ class LockFile:
     def load(self) -> Mark | None:
         """Return the newest mark whose slot is whole, or None if there is none."""
         now = self._shared[:_END]
-        if now == self._seen[0]:  # nobody else has written: the common case, and cheap
-            return self._seen[1]
         newest: Mark | None = None
         for at in _SLOTS:
             raw = now[at : at + _SLOT]
@@ -133,13 +139,11 @@ class LockFile:
                 continue
             if newest is None or number > newest.number:
                 newest = Mark(store, number, chain, boot, bool(full))
-        self._seen = (now, newest)
         return newest
 
-    def untouched(self) -> Mark | None:
-        """Return the mark that this process stored last, if surely nobody has committed since."""
-        raw, mark = self._seen
-        return mark if mark is not None and self._shared[:_END] == raw and not self._shared[_BUSY] else None
+    def says(self, word: bytes) -> bool:
+        """Tell whether the commit of this word is the last, and none is under way."""
+        return self._shared[_WORD] == word
 
     def committing(self) -> None:
         """Note that a commit is under way; `store` ends it. A process killed between leaves the note."""
@@ -151,8 +155,7 @@ class LockFile:
         at = _SLOTS[mark.number & 1]
         shared = self._shared
         shared[at : at + _SLOT] = body + digest(body)[:_SUM]
-        shared[_BUSY] = 0
-        self._seen = (shared[:_END], mark)
+        shared[_WORD] = word_of(mark.number, mark.chain)
 
     def start_over(self, mark: Mark) -> None:
         """Note a store whose number may be lower than the mark's; both slots are written."""

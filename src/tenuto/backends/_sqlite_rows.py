@@ -26,22 +26,22 @@ _ENTRY_META: Final = struct.Struct(">qdH")
 _RECORD: Final = "key, kind, version, written, expires, sum, value"
 _ENTRY: Final = "id, written, versions, previous, sum, value, digest"
 _ONE: Final = f"SELECT {_RECORD} FROM records WHERE key = ?"  # noqa: S608 - constants only, here and below
-_HEAD: Final = "SELECT id, key, kind, version, written, expires, digest, sum FROM records WHERE key = ?"
+_HEAD: Final = "SELECT key, kind, version, written, expires, digest, sum FROM records WHERE key = ?"
 _BELOW: Final = f"SELECT {_RECORD} FROM records WHERE key < ? ORDER BY key DESC LIMIT 1"  # noqa: S608
 _ABOVE: Final = f"SELECT {_RECORD} FROM records WHERE key > ? ORDER BY key LIMIT 1"  # noqa: S608
 _UP: Final = f"SELECT {_ENTRY} FROM entries WHERE id > ? AND id < ? ORDER BY id LIMIT ?"  # noqa: S608
 _DOWN: Final = f"SELECT {_ENTRY} FROM entries WHERE id > ? AND id < ? ORDER BY id DESC LIMIT ?"  # noqa: S608
-_LAST: Final = (
-    "SELECT id, written, versions, previous, digest, sum FROM entries WHERE id > ? AND id < ? ORDER BY id DESC LIMIT 1"
-)
+_END: Final = "SELECT id, written, versions, previous, digest, sum FROM entries"
+_LAST: Final = f"{_END} WHERE id > ? AND id < ? ORDER BY id DESC LIMIT 1"
+_EXACTLY: Final = f"{_END} WHERE id = ?"
 _SHIFT: Final = 40
 _sha256 = hashlib.sha256
+packb = ormsgpack.packb
 
 
 class Head(NamedTuple):
-    """A row of `records` without its value, already believed. `id` is None if it is not stored yet."""
+    """A row of `records` without its value, already believed."""
 
-    id: int | None
     key: bytes
     kind: int
     version: int
@@ -91,6 +91,24 @@ def entry_id(stream: int, number: int) -> int:
     return stream << _SHIFT | number
 
 
+SET_RECORD: Final = (
+    "INSERT INTO records (key, kind, version, written, expires, digest, sum, value) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
+    "ON CONFLICT (key) DO UPDATE SET kind = excluded.kind, version = excluded.version, written = excluded.written, "
+    "expires = excluded.expires, digest = excluded.digest, sum = excluded.sum, value = excluded.value"
+)
+ADD_ENTRY: Final = (
+    "INSERT INTO entries (id, written, versions, previous, digest, sum, value) VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+
+
+def record_row(
+    key: bytes, kind: int, version: int, written: float, expires: float | None, value: bytes | None
+) -> tuple[Any, ...]:
+    """Return a row of `records`, with its sums, for `SET_RECORD`."""
+    own = digest_of(value)
+    return (key, kind, version, written, expires, own, seal_record(key, kind, version, written, expires, own), value)
+
+
 # -- records -------------------------------------------------------------------------------------
 
 
@@ -130,21 +148,17 @@ def prove_absent(connection: apsw.Connection, key: bytes) -> None:
 
 
 def find_many(connection: apsw.Connection, wanted: Sequence[bytes]) -> dict[bytes, Record | None]:
-    """Return the records at several keys from one moment."""
+    """Return the records at several keys; the caller keeps the snapshot."""
     found: dict[bytes, Record | None] = {}
-    connection.execute("BEGIN")
-    try:
-        for start in range(0, len(wanted), 200):
-            part = wanted[start : start + 200]
-            marks = ",".join("?" * len(part))
-            stored = connection.execute(f"SELECT {_RECORD} FROM records WHERE key IN ({marks})", part)  # noqa: S608
-            part_found: list[Any] = stored.fetchall()
-            found.update({row[0]: believed(row) for row in part_found})
-        for key in wanted:
-            if key not in found:
-                prove_absent(connection, key)
-    finally:
-        connection.execute("ROLLBACK")
+    for start in range(0, len(wanted), 200):
+        part = wanted[start : start + 200]
+        marks = ",".join("?" * len(part))
+        stored = connection.execute(f"SELECT {_RECORD} FROM records WHERE key IN ({marks})", part)  # noqa: S608
+        part_found: list[Any] = stored.fetchall()
+        found.update({row[0]: believed(row) for row in part_found})
+    for key in wanted:
+        if key not in found:
+            prove_absent(connection, key)
     return found
 
 
@@ -181,7 +195,7 @@ def head(connection: apsw.Connection, key: bytes) -> Head | None:
         return None
     row = Head._make(found[0])
     try:
-        if seal_record(*row[1:7]) == row.sum:
+        if seal_record(*row[:6]) == row.sum:
             return row
     except (TypeError, struct.error):
         pass
@@ -265,16 +279,37 @@ def forgettable(connection: apsw.Connection, stream: bytes, stream_id: int, firs
 
 def last_entry(connection: apsw.Connection, stream: bytes, stream_id: int) -> End:
     """Return the last entry of a stream that exists."""
-    found: list[Any] = connection.execute(_LAST, (stream_id << _SHIFT, (stream_id + 1) << _SHIFT)).fetchall()
+    # A stream comes into being with its first entry: one without any has lost them.
+    return _end(connection.execute(_LAST, (stream_id << _SHIFT, (stream_id + 1) << _SHIFT)).fetchall(), stream)
+
+
+def end_at(connection: apsw.Connection, stream: bytes, stream_id: int, number: int) -> End:
+    """Return an entry that is there, as the one that another follows."""
+    return _end(connection.execute(_EXACTLY, (entry_id(stream_id, number),)).fetchall(), stream)
+
+
+def _end(found: list[Any], stream: bytes) -> End:
     if found:
         row_id, written, versions, previous, digest, own = found[0]
         try:
             if seal_entry(row_id, written, versions, previous, digest[:16]) == own:
-                return End(stream_id, row_id & (1 << _SHIFT) - 1, written, own)
+                return End(row_id >> _SHIFT, row_id & (1 << _SHIFT) - 1, written, own)
         except (TypeError, struct.error):
             pass
-    # A stream comes into being with its first entry: one without any has lost them.
     raise _damaged(stream)
+
+
+def following(last: End, at: float, versions: Sequence[int], value: bytes) -> tuple[End, tuple[Any, ...]]:
+    """Return the entry that comes next, as an end and as a row; its time is never before that of the one before."""
+    number = last.number + 1
+    row_id, written, stamps, own = (
+        entry_id(last.stream, number),
+        max(at, last.written),
+        packb(versions),
+        digest_of(value),
+    )
+    total = seal_entry(row_id, written, stamps, last.sum, own)
+    return End(last.stream, number, written, total), (row_id, written, stamps, last.sum, own, total, value)
 
 
 # -- everything ----------------------------------------------------------------------------------

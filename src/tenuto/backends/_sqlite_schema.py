@@ -21,8 +21,8 @@ from tenuto.errors import InvalidInput, NewerFormat
 
 APPLICATION_ID: Final = 0x74656E75  # "tenu"
 COUNTER: Final = b"\xff" * 16
-"""The row of `requests` that counts commits. Ids grow with time, so this last id shares its page with
-the newest requests: keeping count dirties no page of its own."""
+"""The row of `requests` that says up to which commit the tables hold everything. Ids grow with time, so this
+last id shares its page with the newest requests: keeping count dirties no page of its own."""
 
 
 class Migration(NamedTuple):
@@ -75,8 +75,16 @@ MIGRATIONS: list[Migration] = [
         1,
         1,
     ),
+    Migration(
+        3,
+        "a log of transactions",
+        # Each is one row, which is folded into the tables later; who does not know it would miss the newest.
+        "CREATE TABLE log (id INTEGER PRIMARY KEY, chain BLOB NOT NULL, head BLOB NOT NULL, body BLOB NOT NULL);",
+        3,
+        3,
+    ),
 ]
-FORMAT: Final = 2
+FORMAT: Final = 3
 """The newest format that this version reads and writes."""
 
 BOOK = """
@@ -96,6 +104,7 @@ SCHEMA: Final = {
     ),
     "live": "CREATE INDEX live ON records (key) WHERE kind = 0",
     "expiring": "CREATE INDEX expiring ON records (expires) WHERE expires IS NOT NULL",
+    "log": "CREATE TABLE log (id INTEGER PRIMARY KEY, chain BLOB NOT NULL, head BLOB NOT NULL, body BLOB NOT NULL)",
     "requests": (
         "CREATE TABLE requests (id BLOB PRIMARY KEY, content BLOB NOT NULL, outcome BLOB NOT NULL) WITHOUT ROWID"
     ),

@@ -1,25 +1,31 @@
-"""One write transaction of a SQLite store: find what is there, decide everything, then write.
+"""One write transaction of a SQLite store: decide everything, then write it, as one row of the log.
 
-A commit is validated whole before anything of it is written, so several commits share a transaction and
-one that fails leaves nothing behind.
+A commit is decided whole before anything of it counts, so several share a transaction and one that fails
+leaves nothing behind. What is decided rests on the newest form of each key, wherever that is: decided in this
+very transaction, in the tail, remembered from the tables, or in the tables.
 
-The writer remembers the rows that it wrote last. They are used again only if the commit counter says
-that nobody else has committed since, which is the common case: then a commit reads nothing twice.
+A `direct` transaction writes into the tables instead, after folding the log into them: for what is too large to
+be written twice, for values that are taken away, and for upkeep.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import apsw
 import ormsgpack
 
+from tenuto.backends import _sqlite_fold as fold
+from tenuto.backends import _sqlite_log as log
 from tenuto.backends import _sqlite_rows as rows
 from tenuto.backends._group import Job
-from tenuto.backends._sqlite_rows import FLOOR, RECORD, STREAM, TOMBSTONE, End, Head
+from tenuto.backends._sqlite_log import Counter, Decided, Logged
+from tenuto.backends._sqlite_rows import FLOOR, RECORD, STREAM, TOMBSTONE
 from tenuto.backends._sqlite_schema import COUNTER
-from tenuto.errors import Conflict, Damaged, InvalidInput, RequestExpired, RequestReused
+from tenuto.backends._sqlite_tail import Memory, Row, Tail, read_tail
+from tenuto.errors import Conflict, Damaged, InvalidInput, RequestExpired, RequestReused, TooLarge
 from tenuto.kernel import keys
 from tenuto.kernel.codec import digest
 from tenuto.kernel.contract import (
@@ -33,23 +39,15 @@ from tenuto.kernel.contract import (
     Forget,
     Put,
     Write,
-    content_of,
-    fingerprint,
 )
 from tenuto.kernel.transact import is_first_use, request_time
 
 _REMEMBERED: Final = 4_096
-_EMPTY: Final = rows.digest_of(None)
+_DIRECT_BYTES: Final = 64 * 1024
 _SWEEP_ROWS: Final = 500
-_ADD_ENTRY: Final = (
-    "INSERT INTO entries (id, written, versions, previous, digest, sum, value) VALUES (?, ?, ?, ?, ?, ?, ?)"
-)
-_ADD_RECORD: Final = (
-    "INSERT INTO records (key, kind, version, written, expires, digest, sum, value) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-)
-_SET_RECORD: Final = (
-    "UPDATE records SET kind = ?, version = ?, written = ?, expires = ?, digest = ?, sum = ?, value = ? WHERE id = ?"
-)
+_MOST_STREAMS: Final = 1 << 23
+_UNCHANGED: Final = -1
+_sha256 = hashlib.sha256
 
 
 class CommitJob(Job):
@@ -59,123 +57,177 @@ class CommitJob(Job):
         self.checks = checks
         self.writes = writes
         self.request = request
-        self.digests = [content_of(write) for write in writes]
-        self.content = fingerprint(checks, writes, self.digests) if request is not None else b""
+        self.blob = blob = log.packed(checks, writes)
+        self.content = _sha256(blob).digest()[:16]
+        self.direct = len(blob) > _DIRECT_BYTES or Forget in map(type, writes)
 
 
 class WorkJob(Job):
     """Upkeep that needs the write lock; it shares a transaction with whoever commits."""
 
     request: bytes | None = None
+    direct = True
 
     def __init__(self, work: Callable[[Writer], bool]) -> None:
         self.work = work
 
 
-class Counter(NamedTuple):
-    """How many transactions were committed, and a digest of them all."""
+class Known(NamedTuple):
+    """What decides the next version of a key."""
 
-    number: int
-    chain: bytes
+    kind: int
+    version: int
+    expires: float | None
 
 
 class Writer:
     """The connection that writes. One thread at a time uses it, holding the lock file."""
 
-    def __init__(self, connection: apsw.Connection, now: Callable[[], float]) -> None:
+    def __init__(self, connection: apsw.Connection, now: Callable[[], float], memory: Memory) -> None:
         self.connection = connection
         self._run = connection.cursor().execute
         self._now = now
-        self._counter = Counter(-1, b"")
-        self._heads: dict[bytes, Head] = {}
-        self._floorless: set[bytes] = set()  # scopes without a floor, as surely as what is in `_heads`
-        self._ends: dict[bytes, End] = {}
-        self._streams: dict[bytes, int] = {}  # a stream keeps its id for ever, whoever writes to it
+        self._memory = memory
+        self._tail = memory.tail
+        self._heads: dict[bytes, Known] = {}  # of the tables; the tail knows better
+        self._floorless: set[bytes] = set()
+        self._ends: dict[bytes, tuple[int, int]] = {}
+        # what this transaction has decided
+        self._direct = self._changed = self._folded = False
+        self._new: dict[bytes, Known] = {}
+        self._new_ends: dict[bytes, tuple[int, int]] = {}
+        self._commits: list[Decided] = []
+        self._blobs: list[bytes] = []
+        self._made: dict[bytes, Decided] = {}
+        self._row: tuple[int, bytes, bytes] = (0, b"", b"")
         self._requests: dict[bytes, tuple[bytes, bytes]] = {}
-        self._sums: list[bytes] = []
 
-    def begin(self, batch: Sequence[Any], known: Counter | None) -> Counter:
+    def begin(self, batch: Sequence[Any], *, fresh: bool, direct: bool) -> Counter:
         """Begin a transaction and return how far the store has come.
 
-        `known` is the counter if nobody else has committed since this writer did; then what it wrote
-        is still there, and request ids made in this process and never sent need no looking up.
+        `fresh` says that nobody else has committed since what this process has in its memory.
         """
-        self._run("BEGIN IMMEDIATE")
-        self._sums = []
-        self._requests.clear()
+        self._direct, self._changed, self._folded = direct, False, False
+        if direct:
+            self._run("BEGIN IMMEDIATE")
+        tail = self._memory.tail if fresh else self._newest()
+        if tail is not self._tail:
+            self._tail = tail
+            self._forget_heads()
+        elif len(self._heads) + len(self._ends) > _REMEMBERED:
+            self._forget_heads()
+        self._commits, self._blobs = [], []
+        self._new, self._new_ends, self._made = {}, {}, {}
+        if direct:
+            self._fold()
         wanted = [job.request for job in batch if job.request is not None and not is_first_use(job.request)]
-        if known is None or wanted or known != self._counter:
-            self._requests = _requests(self.connection, [COUNTER, *wanted])
-            known = _counted(self._requests)
-        if known != self._counter or len(self._heads) + len(self._ends) > _REMEMBERED:
-            self._heads.clear()
-            self._ends.clear()
-            self._floorless.clear()
-        return known
+        self._requests = _requests(self.connection, wanted) if wanted else {}
+        return tail.counter
+
+    def _newest(self) -> Tail:
+        tail, number = self._memory.view(self.connection)
+        if number != tail.number:  # nobody can be ahead of who has the lock: the file is another one than it was
+            tail = self._memory.tail = read_tail(self.connection)
+        return tail
+
+    def _forget_heads(self) -> None:
+        self._heads.clear()
+        self._floorless.clear()
+        self._ends.clear()
 
     def perform(self, job: Any) -> None:
-        """Do one job; if it raises, nothing of it has been written."""
+        """Do one job; if it raises, nothing of it has been decided."""
         if type(job) is WorkJob:
-            if job.work(self):
-                self._sums.append(b"")
+            self._changed |= job.work(self)
             return
         now = self._now()
         request = job.request
-        if request is not None and request in self._requests:
-            job.outcome = _outcome(request, *self._requests[request], job.content)
-            return
-        if request is not None and now - request_time(request) > REQUEST_LIFE:
-            raise RequestExpired(
-                "This request id is too old for its outcome to be known. Read what is stored, then decide."
-            )
-        self._require(job.checks, now)
-        plan = self._plan(job, now)
-        versions = self._apply(plan, job, now)
-        job.outcome = outcome = Commit(versions, now)
         if request is not None:
-            body = ormsgpack.packb([outcome.at, *versions])
-            record = (job.content, digest(request, job.content, body)[:8] + body)
-            self._requests[request] = record
-            self._sums.append(record[1])
-            self._run("INSERT INTO requests VALUES (?, ?, ?)", (request, *record))
+            known = self._outcome(request, job.content)
+            if known is not None:
+                job.outcome = known
+                return
+            if now - request_time(request) > REQUEST_LIFE:
+                raise RequestExpired(
+                    "This request id is too old for its outcome to be known. Read what is stored, then decide."
+                )
+        if job.checks:
+            self._require(job.checks, now)
+        decided = self._decide(job, now)
+        if decided is not None:
+            self._commits.append(decided)
+            self._blobs.append(job.blob)
+            if request is not None:
+                self._made[request] = decided
+            if self._direct:
+                self._write(decided)
 
     def finish(self, counter: Counter) -> Counter | None:
-        """Count the transaction, if it changed anything; COMMIT is the caller's next line."""
-        if not self._sums:
+        """Count the transaction, and return how far it brings the store; None if it changes nothing."""
+        if self._commits or self._changed:
+            number = counter.number + 1
+            head = log.head_of(self._commits, self._blobs)
+            after = Counter(number, log.chained(counter.chain, number, head))
+            self._row = (*after, head)
+        elif self._folded:
+            after = counter  # nothing is new, it only lies elsewhere
+        else:
             return None
-        counter = Counter(counter.number + 1, digest(counter.chain, *self._sums))
-        number = counter.number.to_bytes(8, "big")
-        self._run(
-            "INSERT OR REPLACE INTO requests VALUES (?, ?, ?)",
-            (COUNTER, counter.chain, number + digest(COUNTER, counter.chain, number)[:8]),
-        )
-        return counter
+        if self._direct:
+            log.count(self._run, after)
+        return after
+
+    def commit(self) -> None:
+        """Make the transaction durable."""
+        if self._direct:
+            self._run("COMMIT")
+        else:
+            log.add(self._run, *self._row, self._blobs)
+
+    def rollback(self) -> None:
+        """End a transaction that changes nothing."""
+        if self._direct:
+            self._run("ROLLBACK")
 
     def committed(self, counter: Counter) -> None:
-        """Keep what was written for the next transaction."""
-        self._counter = counter
+        """Keep what was committed at hand, for readers and for the next transaction."""
+        if self._direct:
+            self._heads.update(self._new)
+            self._ends.update(self._new_ends)
+            self._tail = Tail(counter)
+            self._memory.renew(self._tail)
+        else:
+            size = sum(map(len, self._blobs))
+            self._tail.extend(Logged(counter.number, counter.chain, self._commits, size))
 
     # -- deciding ------------------------------------------------------------------------------
 
-    def _head(self, key: bytes) -> Head | None:
-        known = self._heads.get(key)
-        return known if known is not None else rows.head(self.connection, key)
+    def _head(self, key: bytes) -> Known | Row | None:
+        known: Known | Row | None = self._new.get(key) or self._tail.records.get(key) or self._heads.get(key)
+        if known is None:
+            row = rows.head(self.connection, key)
+            if row is not None:
+                known = self._heads[key] = Known(row.kind, row.version, row.expires)
+        return known
 
-    def _end(self, stream: bytes) -> End | None:
-        known = self._ends.get(stream)
+    def _end(self, stream: bytes) -> tuple[int, int] | None:
+        """Return a stream's id and the number of its last entry, or None if it has none."""
+        known = self._new_ends.get(stream)
         if known is not None:
             return known
-        number = self._streams.get(stream)
-        if number is None:
-            row = rows.head(self.connection, stream)
+        pending = self._tail.streams.get(stream)
+        if pending is not None:
+            return pending.stream, pending.last
+        known = self._ends.get(stream)
+        if known is None:
+            row = self._head(stream)
             if row is None:
                 return None
             if row.kind != STREAM:
                 raise InvalidInput(NOT_BOTH)
-            if len(self._streams) >= _REMEMBERED:
-                self._streams.clear()
-            self._streams[stream] = number = row.version
-        return rows.last_entry(self.connection, stream, number)
+            known = row.version, rows.last_entry(self.connection, stream, row.version).number
+            self._ends[stream] = known
+        return known
 
     def _require(self, checks: Sequence[AnyCheck], now: float) -> None:
         different = []
@@ -185,115 +237,124 @@ class Writer:
                 actual = row.version if row is not None and _lives(row, now) else 0
             else:
                 end = self._end(check[0])
-                actual = end.number if end is not None else 0
+                actual = end[1] if end is not None else 0
             if actual != check[1]:
                 different.append(check[0])
         if different:
             raise Conflict("Something else was written first; read again and decide anew.", different)
 
-    def _plan(self, job: CommitJob, now: float) -> list[tuple[Head | End | None, int]]:
-        """Decide the version of every write, and find what it follows; nothing is written here."""
-        plan: list[tuple[Head | End | None, int]] = []
-        numbers: dict[bytes, int] = {}
+    def _decide(self, job: CommitJob, now: float) -> Decided | None:
+        """Decide the version of every write, or None if the commit leaves no trace."""
+        versions: list[int] = []
+        places: list[int] = []
+        heads: dict[bytes, Known] = {}
+        ends: dict[bytes, tuple[int, int]] = {}
         for write in job.writes:
-            if type(write) is Forget:
-                plan.append((self._end(write.stream), write.last))
-            elif type(write) is Append:
-                stream = write.stream
-                end = self._end(stream)
-                if stream not in numbers:
-                    numbers[stream] = end.number if end is not None else 0
-                    if end is None:
-                        keys.scope_of(stream)
-                numbers[stream] += 1
-                plan.append((end, numbers[stream]))
+            place = 0
+            if type(write) is Append:
+                key = write.stream
+                place, number = ends.get(key) or self._end(key) or (self._new_stream(key, ends), 0)
+                version = number + 1
+                ends[key] = place, version
+            elif type(write) is Forget:
+                version = write.last
             else:
-                row = self._head(write[0])
-                if row is not None and row.kind in (STREAM, FLOOR):
-                    raise InvalidInput(NOT_BOTH)
-                plan.append((row, self._version(write, row, now)))
-        return plan
+                known = self._next(write, now)
+                version = known.version
+                if known.kind != _UNCHANGED:
+                    heads[write[0]] = known
+                    place = known.kind
+            versions.append(version)
+            places.append(place)
+        job.outcome = outcome = Commit(tuple(versions), now)
+        if job.request is None and not heads and not ends and not self._direct:
+            return None
+        if heads:
+            self._new.update(heads)
+        if ends:
+            self._new_ends.update(ends)
+        return Decided(now, job.request, job.content, outcome.versions, tuple(places), job.writes)
 
-    def _version(self, write: Put | Delete, row: Head | None, now: float) -> int:
-        if type(write) is Delete:
-            if row is None:
-                return 0
-            return row.version + 1 if _lives(row, now) else row.version
-        if row is not None:
-            return row.version + 1
-        scope = keys.scope_of(write.key)
+    def _next(self, write: Put | Delete, now: float) -> Known:
+        """Return what a record becomes."""
+        row = self._head(write.key)
+        if row is None and (write.key in self._tail.streams or write.key in self._new_ends):
+            raise InvalidInput(NOT_BOTH)
+        if row is not None and row.kind > TOMBSTONE:
+            raise InvalidInput(NOT_BOTH)
+        if type(write) is Put:
+            version = (row.version if row is not None else self._floor(write.key)) + 1
+            return Known(RECORD, version, None if write.ttl is None else now + write.ttl)
+        if row is None:
+            return Known(_UNCHANGED, 0, None)
+        if _lives(row, now):
+            return Known(TOMBSTONE, row.version + 1, now + REQUEST_LIFE)
+        return Known(_UNCHANGED, row.version, None)
+
+    def _floor(self, key: bytes) -> int:
+        """Return the version below which no new key of a scope may start."""
+        scope = keys.scope_of(key)
         if scope in self._floorless:
-            return 1
+            return 0
         floor = self._head(rows.floor_key(scope))
         if floor is None:
             self._floorless.add(scope)
-        return (floor.version if floor is not None else 0) + 1
+            return 0
+        return floor.version
 
-    # -- writing -------------------------------------------------------------------------------
+    def _new_stream(self, stream: bytes, ends: dict[bytes, tuple[int, int]]) -> int:
+        keys.scope_of(stream)
+        last: list[Any] = self._run("SELECT coalesce(max(id), 0) FROM entries").fetchall()
+        made = (made for made, _ in (*ends.values(), *self._new_ends.values()))
+        number = max(rows.stream_of(last[0][0]), self._tail.highest, *made, 0) + 1
+        if number >= _MOST_STREAMS:
+            raise TooLarge(
+                f"A SQLite store holds up to {_MOST_STREAMS:,} streams; begin another file, or use Postgres."
+            )
+        return number
 
-    def _apply(self, plan: list[tuple[Head | End | None, int]], job: CommitJob, now: float) -> tuple[int, ...]:
-        versions = tuple([version for _, version in plan])
-        stamps = b""
-        for write, (end, _) in zip(job.writes, plan, strict=True):
-            if type(write) is Forget and type(end) is End:
-                self._forget(write, end)
-        for write, (old, version), own in zip(job.writes, plan, job.digests, strict=True):
-            if type(write) is Forget:
-                continue
-            if type(write) is Append:
-                stamps = stamps or ormsgpack.packb(versions)
-                self._append(write, version, stamps, own, now)
-            elif type(write) is Put:
-                expires = None if write.ttl is None else now + write.ttl
-                self._set(old, write.key, RECORD, version, now, expires, own, write.value)
-            elif old is not None and version > old[3]:  # type: ignore[operator]
-                self._set(old, write[0], TOMBSTONE, version, now, now + REQUEST_LIFE, _EMPTY, None)
-        return versions
+    def _outcome(self, request: bytes, content: bytes) -> Commit | None:
+        """Return what became of a request, None if it is not known, or raise `RequestReused`."""
+        made = self._made.get(request) or self._tail.requests.get(request)
+        if made is not None:
+            if made.content != content:
+                raise RequestReused("This request id was used for another commit; make a new one.")
+            return Commit(made.versions, made.at, repeated=True)
+        if request not in self._requests:
+            return None
+        known, outcome = self._requests[request]
+        if digest(request, known, outcome[8:])[:8] != outcome[:8]:
+            raise Damaged("The record of a request is not what was written. Restore a backup.")
+        if known != content:
+            raise RequestReused("This request id was used for another commit; make a new one.")
+        at, *versions = ormsgpack.unpackb(outcome[8:])
+        return Commit(tuple(versions), at, repeated=True)
 
-    def _append(self, write: Append, number: int, stamps: bytes, own: bytes, now: float) -> None:
-        end = self._end(write.stream)
-        if end is None:
-            new: list[Any] = self._run("SELECT coalesce(max(id), 0) + 1 FROM records").fetchall()
-            stream = new[0][0]
-            self._set(None, write.stream, STREAM, stream, now, None, _EMPTY, None)
-            written, previous = now, b""
-        else:
-            stream, written, previous = end.stream, max(now, end.written), end.sum
-        row_id = rows.entry_id(stream, number)
-        total = rows.seal_entry(row_id, written, stamps, previous, own)
-        self._run(_ADD_ENTRY, (row_id, written, stamps, previous, own, total, write.value))
-        self._ends[write.stream] = End(stream, number, written, total)
-        self._sums.append(total)
+    # -- writing into the tables ---------------------------------------------------------------
 
-    def _forget(self, write: Forget, end: End) -> None:
-        found = rows.forgettable(self.connection, write.stream, end.stream, write.first, min(write.last, end.number))
-        for row_id, _, _, _, total, _, own in found:
-            gone = rows.forgotten(own, total)
-            self._run("UPDATE entries SET value = NULL, digest = ? WHERE id = ?", (gone, row_id))
-            self._sums.append(gone)
+    def _fold(self) -> None:
+        """Move what is in the log into the tables; nothing is new by that."""
+        known = self._tail
+        tail = known if known.base == log.folded(self.connection) else read_tail(self.connection)
+        if tail.number > tail.floor:
+            fold.write(self.connection, tail)
+            self._run("DELETE FROM log")
+            self._folded = True
+        self._heads.update({key: Known(*row[1:3], row[4]) for key, row in known.records.items()})
+        self._ends.update({stream: (pending.stream, pending.last) for stream, pending in known.streams.items()})
+        self._tail = Tail(known.counter)
 
-    def _set(  # noqa: PLR0913 - a row has so many parts
-        self,
-        old: Any,
-        key: bytes,
-        kind: int,
-        version: int,
-        written: float,
-        expires: float | None,
-        own: bytes,
-        value: bytes | None,
-    ) -> None:
-        total = rows.seal_record(key, kind, version, written, expires, own)
-        if old is None:
-            self._run(_ADD_RECORD, (key, kind, version, written, expires, own, total, value))
-            row_id = self.connection.last_insert_rowid()
-        else:
-            row_id = old.id
-            self._run(_SET_RECORD, (kind, version, written, expires, own, total, value, row_id))
-        self._heads[key] = Head(row_id, key, kind, version, written, expires, own, total)
-        self._sums.append(total)
+    def _write(self, decided: Decided) -> None:
+        """Write one commit into the tables, its forgetting first: that is of what was there before."""
+        for write in decided.writes:
+            if type(write) is Forget and (end := self._end(write.stream)) is not None:
+                fold.forget(self.connection, write, end[0])
+        tail = Tail(Counter(0, b""))
+        tail.extend(Logged(1, b"", [decided], 0))
+        fold.write(self.connection, tail)
 
-    # -- upkeep --------------------------------------------------------------------------------
+    def _set(self, key: bytes, kind: int, version: int, written: float, expires: float | None) -> None:
+        self._run(rows.SET_RECORD, rows.record_row(key, kind, version, written, expires, None))
 
     def sweep(self) -> bool:
         """Turn what has expired into tombstones, and let go of old tombstones and requests."""
@@ -303,28 +364,29 @@ class Writer:
         run("DELETE FROM requests WHERE id IN (SELECT id FROM requests WHERE id < ? LIMIT ?)", (oldest, _SWEEP_ROWS))
         changed = self.connection.changes() > 0
         due: list[Any] = run("SELECT key FROM records WHERE expires <= ? LIMIT ?", (now, _SWEEP_ROWS)).fetchall()
-        self._heads.clear()
-        self._floorless.clear()
+        self._forget_heads()
+        floors: dict[bytes, int] = {}
         for (key,) in due:
             row = rows.head(self.connection, key)
             if row is None:
                 continue
             if row.kind == RECORD:
-                self._set(row, key, TOMBSTONE, row.version, row.written, now + REQUEST_LIFE, _EMPTY, None)
+                self._set(key, TOMBSTONE, row.version, row.written, now + REQUEST_LIFE)
                 continue
             # The floor first: a key made anew starts above every version that was ever seen.
             where = rows.floor_key(keys.scope_of(key))
-            floor = self._head(where)
-            if floor is None or floor.version < row.version:
-                self._set(floor, where, FLOOR, row.version, now, None, _EMPTY, None)
-            run("DELETE FROM records WHERE id = ?", (row.id,))
-            self._heads.pop(key, None)
+            if where not in floors:
+                floor = rows.head(self.connection, where)
+                floors[where] = floor.version if floor is not None else 0
+            if floors[where] < row.version:
+                floors[where] = row.version
+                self._set(where, FLOOR, row.version, now, None)
+            run("DELETE FROM records WHERE key = ?", (key,))
         return changed or bool(due)
 
-
-def count(connection: apsw.Connection) -> Counter:
-    """Return how far a store has come."""
-    return _counted(_requests(connection, [COUNTER]))
+    def fold(self) -> bool:
+        """Do nothing but what every direct transaction begins with: fold the log into the tables."""
+        return False
 
 
 def _requests(connection: apsw.Connection, wanted: Sequence[bytes]) -> dict[bytes, tuple[bytes, bytes]]:
@@ -333,7 +395,7 @@ def _requests(connection: apsw.Connection, wanted: Sequence[bytes]) -> dict[byte
     stored: list[Any] = found.fetchall()
     known = {row[0]: (row[1], row[2]) for row in stored}
     for request in wanted:
-        if request not in known and request != COUNTER:
+        if request not in known:
             _prove_unknown(connection, request)
     return known
 
@@ -347,28 +409,10 @@ def _prove_unknown(connection: apsw.Connection, request: bytes) -> None:
         neighbours: list[Any] = connection.execute(statement, (request,)).fetchall()
         for found, content, outcome in neighbours:
             if found == COUNTER:
-                _counted({COUNTER: (content, outcome)})
+                log.counted(content, outcome)
             elif digest(found, content, outcome[8:])[:8] != outcome[:8]:
                 raise Damaged("The record of a request is not what was written. Restore a backup.")
 
 
-def _counted(requests: dict[bytes, tuple[bytes, bytes]]) -> Counter:
-    if COUNTER not in requests:
-        return Counter(0, bytes(16))
-    chain, outcome = requests[COUNTER]
-    if digest(COUNTER, chain, outcome[:8])[:8] != outcome[8:]:
-        raise Damaged("The commit counter is not what was written. Restore a backup.")
-    return Counter(int.from_bytes(outcome[:8], "big"), chain)
-
-
-def _outcome(request: bytes, known: bytes, outcome: bytes, content: bytes) -> Commit:
-    if digest(request, known, outcome[8:])[:8] != outcome[:8]:
-        raise Damaged("The record of a request is not what was written. Restore a backup.")
-    if known != content:
-        raise RequestReused("This request id was used for another commit; make a new one.")
-    at, *versions = ormsgpack.unpackb(outcome[8:])
-    return Commit(tuple(versions), at, repeated=True)
-
-
-def _lives(row: Head, now: float) -> bool:
+def _lives(row: Known | Row, now: float) -> bool:
     return row.kind == RECORD and (row.expires is None or row.expires > now)

@@ -29,16 +29,20 @@ from typing import Any, Final, Literal
 import apsw
 
 from tenuto import _machine
+from tenuto.backends import _sqlite_log as log
+from tenuto.backends import _sqlite_reading as reading
 from tenuto.backends import _sqlite_rows as rows
 from tenuto.backends._group import GroupCommit
 from tenuto.backends._lockfile import LockFile, Mark
 from tenuto.backends._sqlite_backup import backup
 from tenuto.backends._sqlite_check import check_rows
 from tenuto.backends._sqlite_errors import translated
+from tenuto.backends._sqlite_log import Counter
 from tenuto.backends._sqlite_readers import Readers
 from tenuto.backends._sqlite_schema import prepare
+from tenuto.backends._sqlite_tail import Memory, record_of
 from tenuto.backends._sqlite_upkeep import checkpoint, keep_up
-from tenuto.backends._sqlite_writes import CommitJob, Counter, WorkJob, Writer, count
+from tenuto.backends._sqlite_writes import CommitJob, WorkJob, Writer
 from tenuto.errors import (
     Closed,
     Damaged,
@@ -46,7 +50,6 @@ from tenuto.errors import (
     ReadOnly,
     TenutoError,
 )
-from tenuto.kernel import keys
 from tenuto.kernel.bell import Bell
 from tenuto.kernel.clock import Clock, Steady, SystemClock
 from tenuto.kernel.contract import (
@@ -67,6 +70,7 @@ Durability = Literal["full", "process"]
 _CHECKPOINT_PAGES: Final = 4_000
 _SWEEP_SECONDS: Final = 30.0
 _FORK_SECONDS: Final = 10.0
+_FOLD_SECONDS: Final = 0.5
 _log = logging.getLogger("tenuto.sqlite")
 
 
@@ -104,7 +108,9 @@ class SqliteBackend:
         self._ready = False
         self._writable = True
         self._readers = Readers(self.path, self._connect)
+        self._memory = Memory()
         self._writer: Writer | None = None
+        self._wrote = False
         self._lock: LockFile | None = None
         self._store = b""
         self._wal_pages = 0
@@ -122,25 +128,33 @@ class SqliteBackend:
         if not self._ready or self._closed:
             self.open()
         if len(keys) == 1:  # the common case, and worth its lines
-            readers = self._readers
-            try:
-                reader = readers.home.pop()
-            except IndexError:
-                reader = readers.make()
-            try:
-                record = rows.find(reader, keys[0])
-            except BaseException as error:
-                readers.after_error(reader, error)
-                raise
-            readers.put_back(reader)
-            if record is not None and record.expires_at is not None and not _lives(record, self._steady.now()):
-                return [None]
-            return [record]
+            tail, lock = self._memory.tail, self._lock
+            if lock is not None and lock.says(tail.word):
+                # Nothing was acknowledged since: what the tail says of one key is the newest, and so is what
+                # the tables say if it says nothing, whatever is folded into them meanwhile.
+                row = tail.records.get(keys[0])
+                if row is not None:
+                    return [record_of(keys[0], row, self._steady.now())]
+                return [self._stored(keys[0])]
         validate_read(keys)
-        now = self._steady.now()
         with self._readers.one() as connection:
-            found = rows.find_many(connection, keys)
-        return [record if (record := found.get(key)) and _lives(record, now) else None for key in keys]
+            return reading.read(connection, self._memory, keys, self._steady.now())
+
+    def _stored(self, key: bytes) -> Record | None:
+        readers = self._readers
+        try:
+            reader = readers.home.pop()
+        except IndexError:
+            reader = readers.make()
+        try:
+            record = rows.find(reader, key)
+        except BaseException as error:
+            readers.after_error(reader, error)
+            raise
+        readers.put_back(reader)
+        if record is not None and record.expires_at is not None and not reading.lives(record, self._steady.now()):
+            return None
+        return record
 
     def scan(
         self, prefix: bytes, *, after: bytes | None = None, limit: int = 100, reverse: bool = False
@@ -148,30 +162,9 @@ class SqliteBackend:
         """Return up to `limit` live records below `prefix` in key order, all from one moment."""
         validate_scan(prefix, limit)
         self.open()
-        now = self._steady.now()
-        low, high = prefix, keys.after_prefix(prefix)
-        if after is not None and reverse:
-            high = after if high is None else min(high, after)
-        elif after is not None:
-            low = max(low, after + b"\x00")
-        found: list[Record] = []
         with self._readers.one() as connection:
-            connection.execute("BEGIN")
-            try:
-                while len(found) < limit:
-                    wanted = limit - len(found)
-                    stored = rows.page(connection, low, high, wanted, reverse=reverse, live=True)
-                    live = [record for row in stored if (record := rows.believed(row)) and _lives(record, now)]
-                    found.extend(live)
-                    if len(stored) < wanted:
-                        break
-                    if reverse:
-                        high = stored[-1][0]
-                    else:
-                        low = stored[-1][0] + b"\x00"
-            finally:
-                connection.execute("ROLLBACK")
-        return found
+            now = self._steady.now()
+            return reading.scan(connection, self._memory, prefix, after, limit, now, reverse=reverse)
 
     def entries(
         self, stream: bytes, *, after: int | None = None, limit: int = 100, reverse: bool = False
@@ -180,7 +173,7 @@ class SqliteBackend:
         validate_limit(limit)
         self.open()
         with self._readers.one() as connection:
-            return rows.find_entries(connection, stream, after, limit, reverse=reverse)
+            return reading.entries(connection, self._memory, stream, after, limit, reverse=reverse)
 
     def commit(self, checks: Sequence[AnyCheck], writes: Sequence[Write], *, request: bytes | None = None) -> Commit:
         """Apply all writes if all checks hold, atomically, and durably before it returns."""
@@ -211,6 +204,7 @@ class SqliteBackend:
             return
         self._group.claim()  # nobody is writing now, and whoever comes later finds nothing to write to
         try:
+            self._fold_at_last()
             if self._writer is not None:
                 self._writer.connection.close()
             if self._lock is not None:
@@ -221,6 +215,16 @@ class SqliteBackend:
         self._readers.close()
         if self._upkeep is not None:
             self._upkeep.set()
+
+    def _fold_at_last(self) -> None:
+        """Leave a file at rest with an empty log, if it can be had at once; else the next client folds it."""
+        tail, lock = self._memory.tail, self._lock
+        if lock is not None and self._wrote and tail.number > tail.floor:
+            job = WorkJob(Writer.fold)
+            with contextlib.suppress(TenutoError, OSError):
+                lock.run(lambda: self._transaction([job], lock), _FOLD_SECONDS)
+            if job.error is not None:
+                _log.info("the log of %s is left to the next client: %s", self.path, job.error)
 
     # -- opening -----------------------------------------------------------------------------
 
@@ -274,7 +278,7 @@ class SqliteBackend:
                 self._refuse_loss(mark, connection)
             prepare(connection, self.path, writable=True)
             self._store = _store_id(connection)
-            counter = count(connection)
+            counter = log.last(connection)
             if mark is not None and mark.number > counter.number:
                 _log.warning("%s goes on at commit %d; its mark was at %d", self.path, counter.number, mark.number)
             if mark is None or mark.store != self._store or mark.number > counter.number or self._accept_loss:
@@ -284,13 +288,15 @@ class SqliteBackend:
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             connection.close()
             raise
-        self._writer = Writer(connection, self.now)
+        self._writer = Writer(connection, self.now, self._memory)
 
     def _refuse_loss(self, mark: Mark, connection: apsw.Connection) -> None:
         """Raise `Damaged` if the file is behind its mark, before anything is written to it."""
-        tables: list[Any] = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'requests'").fetchall()
-        if tables[0][0]:
-            finding = self._loss(mark, _store_id(connection), count(connection))
+        found: list[Any] = connection.execute("SELECT name FROM sqlite_schema").fetchall()
+        tables = {name for (name,) in found}
+        if "requests" in tables:
+            counter = log.last(connection) if "log" in tables else log.folded(connection)
+            finding = self._loss(mark, _store_id(connection), counter)
         else:
             finding = self._loss(mark, mark.store, Counter(0, b""))
         if finding is not None:
@@ -356,10 +362,12 @@ class SqliteBackend:
         try:
             writer = self._writer
             if writer is None:
-                writer = self._writer = Writer(self._connect(writing=True), self.now)
-            mark = lock.untouched()
-            counter = writer.begin(batch, mark and Counter(mark.number, mark.chain))
-            mark = mark or lock.load()
+                writer = self._writer = Writer(self._connect(writing=True), self.now, self._memory)
+            tail = self._memory.tail
+            fresh = lock.says(tail.word)
+            direct = tail.overdue or any(job.direct for job in batch)
+            counter = writer.begin(batch, fresh=fresh, direct=direct)
+            mark = None if fresh else lock.load()
             if mark is not None and mark.number > counter.number and mark.store == self._store:
                 raise Damaged(  # noqa: TRY301 - it fails the batch as any other failure does
                     self._loss(mark, self._store, counter) or "The store is behind its mark. Restore a backup."
@@ -371,11 +379,11 @@ class SqliteBackend:
                     job.error = error
             after = writer.finish(counter)
             if after is None:
-                writer.connection.execute("ROLLBACK")
+                writer.rollback()
             else:
-                committing = True
+                committing = self._wrote = True
                 lock.committing()
-                writer.connection.execute("COMMIT")
+                writer.commit()
                 lock.store(self._mark(self._store, after))
                 writer.committed(after)
                 for job in batch:
@@ -396,7 +404,7 @@ class SqliteBackend:
             self._writing = 0
         for job in batch:
             job.done = True
-        if self._wal_pages >= _CHECKPOINT_PAGES or self._steady.now() >= self._sweep_due:
+        if self._wal_pages >= _CHECKPOINT_PAGES or self._memory.tail.full or self._steady.now() >= self._sweep_due:
             self._ask_for_upkeep()
 
     def _fold_tail(self, writer: Writer) -> None:
@@ -434,8 +442,10 @@ class SqliteBackend:
         self._upkeep.set()
 
     def upkeep(self) -> None:
-        """Move the write-ahead log into the file and let go of what has expired, off the commit path."""
+        """Fold the log, move the write-ahead log into the file, let go of what has expired: off the commit path."""
         self.open()  # or `Closed`
+        if self._memory.tail.full:
+            self._group.submit(WorkJob(Writer.fold))
         if self._wal_pages >= _CHECKPOINT_PAGES:
             # Passive: it blocks nobody, and a steady stream of commits keeps ahead of it. The few pages that
             # were written meanwhile are left to the next leader, who has the lock: then the log starts over.
@@ -459,13 +469,13 @@ class SqliteBackend:
                     if line != "ok":
                         findings.append(Finding("structure", line))
                 findings += check_rows(connection)
-                counter = count(connection)
+                counter = log.last(connection)
             mark = self._lock.load() if self._lock is not None else None
             loss = self._loss(mark, self._store, counter) if mark is not None else None
             # A commit made since the counter was read puts the mark ahead without any loss.
             if loss is not None and mark is not None:
                 with self._readers.one() as connection:
-                    loss = self._loss(mark, self._store, count(connection))
+                    loss = self._loss(mark, self._store, log.last(connection))
             if loss is not None:
                 findings.append(Finding("loss", loss))
         except Damaged as error:
@@ -476,9 +486,7 @@ class SqliteBackend:
         """Say where the file is, how durable, how large, and with which SQLite."""
         self.open()
         with self._readers.one() as connection:
-            records = connection.execute("SELECT count(*) FROM records WHERE kind = 0").fetchall()[0][0]
-            entries = connection.execute("SELECT count(*) FROM entries").fetchall()[0][0]
-            counter = count(connection)
+            records, entries, commits = reading.sizes(connection)
         return {
             "backend": "sqlite",
             "path": str(self.path),
@@ -488,7 +496,7 @@ class SqliteBackend:
             "version": apsw.sqlite_lib_version(),
             "records": records,
             "entries": entries,
-            "commits": counter.number,
+            "commits": commits,
             "bytes": _size(self.path),
             "wal_bytes": _size(self.path.with_name(self.path.name + "-wal")),
             "readers": len(self._readers.home),
@@ -570,10 +578,6 @@ def _fail(batch: list[Any], error: TenutoError) -> None:
 def _make_folder(folder: Path) -> None:
     if not folder.exists():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
-def _lives(record: Record, now: float) -> bool:
-    return record.expires_at is None or record.expires_at > now
 
 
 def _store_id(connection: apsw.Connection) -> bytes:

@@ -1,7 +1,8 @@
 """State: named values with versions, in scopes, with their whole history.
 
-Keys, below the tenant: `(scope, kind, key)` holds a value with who wrote it; the stream `(scope, kind)`
-is the scope's journal. `kind` is "state" for `agent.state` and "user" for the views that `agent.user`
+Keys, below the tenant: `(scope, kind, key)` holds a value with who wrote it, as the journal tells it: where one
+value changes, the record and the journal's line are the same bytes, and a store need not keep them twice on the
+way. The stream `(scope, kind)` is the scope's journal. `kind` is "state" for `agent.state` and "user" for the views that `agent.user`
 gives. `(scope, "turn", kind, key)` is there for moments, while an update that lost repeatedly has its
 turn. Every change is one commit of both, so a value and its history never differ; a crash leaves
 either both or neither.
@@ -15,7 +16,7 @@ from datetime import datetime
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar, overload
 
 from tenuto.capabilities import journal
-from tenuto.capabilities.context import Context, Fence, commit, stamp
+from tenuto.capabilities.context import Context, Fence, commit
 from tenuto.capabilities.journal import Change, Noted
 from tenuto.errors import Conflict, InvalidInput, NotFound, StateConflict
 from tenuto.kernel import codec, keys
@@ -72,7 +73,7 @@ class State:
         """Return the value of `key`, or `default` where there is none."""
         where = keys.named(scope, "scope") + self._kind_part + keys.named(key, "key")
         record = self._kernel.read([where])[0]
-        return default if record is None else codec.decode(codec.decode(record.value)[2])
+        return default if record is None else _value(record)
 
     @paced
     def set(
@@ -93,11 +94,8 @@ class State:
         stream = self._stream(scope)
         where = stream + keys.named(key, "key")
         life = ttl_seconds(ttl)
-        encoded = codec.encode(value)
-        writes: list[Write] = [
-            Put(where, self._wrapped(encoded), life),
-            journal.line(self._context, stream, [Noted(key, encoded, life)]),
-        ]
+        line = journal.line(self._context, stream, [Noted(key, codec.encode(value), life)])
+        writes: list[Write] = [Put(where, line.value, life), line]
         done = yield from commit(self._context, _expected(where, expect), writes, fence, f"{scope}/{key}")
         return done.versions[0]
 
@@ -131,17 +129,14 @@ class State:
         mine, conflicts, delays = 0, 0, backoff(attempts, first=0.002)
         while True:
             record = self._kernel.read([where])[0]
-            old = default if record is None else codec.decode(codec.decode(record.value)[2])
+            old = default if record is None else _value(record)
             value = fn(old)
             if hasattr(value, "__await__"):
                 getattr(value, "close", lambda: None)()
                 raise TypeError("update takes a function that returns the new value, not a coroutine.")
-            encoded = codec.encode(value)
+            line = journal.line(self._context, self._stream(scope), [Noted(key, codec.encode(value), life)])
             checks = [Check(where, record.version if record else 0), Check(turn, mine)]
-            writes: list[Write] = [
-                Put(where, self._wrapped(encoded), life),
-                journal.line(self._context, self._stream(scope), [Noted(key, encoded, life)]),
-            ]
+            writes: list[Write] = [Put(where, line.value, life), line]
             if mine:
                 writes.append(Delete(turn))
             try:
@@ -208,7 +203,7 @@ class State:
 
     def items(self, scope: str) -> dict[str, Any]:
         """Return all values of a scope by name."""
-        return {_last_part(record): codec.decode(codec.decode(record.value)[2]) for record in self._records(scope)}
+        return {_last_part(record): _value(record) for record in self._records(scope)}
 
     def transaction(self, scope: str, *, fence: Fence | None = None) -> Transaction:
         """Return a context manager in which writes to a scope are gathered and committed at its end."""
@@ -286,9 +281,6 @@ class State:
 
     def _stream(self, scope: str) -> bytes:
         return keys.named(scope, "scope") + self._kind_part
-
-    def _wrapped(self, encoded: bytes) -> bytes:
-        return codec.encode([*stamp(self._context), encoded])
 
     def _records(self, scope: str) -> Iterator[Record]:
         prefix = self._stream(scope)
@@ -370,7 +362,7 @@ class Transaction:
                 "Begin it again.",
                 [where],
             )
-        return default if record is None else codec.decode(codec.decode(record.value)[2])
+        return default if record is None else _value(record)
 
     def enqueue(
         self,
@@ -399,13 +391,15 @@ class Transaction:
         checks = [Check(where, version) for where, version in self._read.items()]
         writes: list[Write] = []
         noted: list[Noted] = []
+        stream = state._stream(self._scope)
         for key, encoded in self._written.items():
             where = state._key(self._scope, key)
-            life = self._lives.get(key)
-            writes.append(Delete(where) if encoded is None else Put(where, state._wrapped(encoded), life))
-            noted.append(Noted(key, encoded, None if encoded is None else life))
+            note = Noted(key, encoded, None if encoded is None else self._lives.get(key))
+            noted.append(note)
+            own = journal.line(context, stream, [note])
+            writes.append(Delete(where) if encoded is None else Put(where, own.value, note.ttl))
         if noted:
-            writes.append(journal.line(context, state._stream(self._scope), noted))
+            writes.append(own if len(noted) == 1 else journal.line(context, stream, noted))
         entering, self._entering = self._entering, []
         rung: set[bytes] = set()
         for one in entering:
@@ -516,10 +510,16 @@ def _expected(where: bytes, expect: int | None) -> list[Check]:
     return [Check(where, expect)]
 
 
+def _value(record: Record) -> Any:
+    """Return what a record holds: the journal's line of it, or in older stores the encoded value in its place."""
+    told = codec.decode(record.value)[2]
+    return codec.decode(told[0][1] if type(told) is list else told)
+
+
 def _entry(record: Record) -> Entry:
-    writer, correlation_id, encoded = codec.decode(record.value)
+    writer, correlation_id, _ = codec.decode(record.value)
     expires = None if record.expires_at is None else moment(record.expires_at)
-    return Entry(codec.decode(encoded), record.version, moment(record.written_at), expires, writer, correlation_id)
+    return Entry(_value(record), record.version, moment(record.written_at), expires, writer, correlation_id)
 
 
 def _told(change: Change) -> Entry:

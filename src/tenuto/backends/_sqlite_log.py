@@ -1,0 +1,190 @@
+"""The log of a SQLite store: a transaction is one row, and the tables follow some hundred rows later.
+
+What a commit would change in the tables lies on many pages; what it says lies on one. So a transaction adds
+one row here, which holds its commits whole, and now and then whoever has the lock folds the rows into
+the tables, all of them in one transaction, and empties the log. Until then a reader looks into the log first;
+`_sqlite_tail` keeps what is in it at hand.
+
+A row is `number`, `chain`, `head`, `body`. The body is what the commits were given, one after the other; the
+head is what the store decided of each, with a digest of its part of the body; the chain is a digest of the
+head and of the chain before it. So the row of the last commit vouches for all of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import apsw
+import ormsgpack
+
+from tenuto.backends._sqlite_schema import COUNTER
+from tenuto.errors import Damaged
+from tenuto.kernel.codec import digest
+from tenuto.kernel.contract import AnyCheck, Append, Check, Delete, Forget, Put, Write
+
+_PUT, _DELETE, _APPEND, _FORGET = range(4)
+_ADD: Final = "INSERT INTO log VALUES (?, ?, ?, ?)"
+_SINCE: Final = "SELECT id, chain, head, body FROM log WHERE id > ? ORDER BY id"
+_SPAN: Final = "SELECT (SELECT min(id) FROM log), id, chain FROM log ORDER BY id DESC LIMIT 1"
+_sha256 = hashlib.sha256
+
+
+class Counter(NamedTuple):
+    """How many transactions were committed, and a digest of them all."""
+
+    number: int
+    chain: bytes
+
+
+class Decided(NamedTuple):
+    """One commit, and what became of it."""
+
+    at: float
+    request: bytes | None
+    content: bytes
+    """A digest of what the commit was given: what its request id is bound to."""
+    versions: tuple[int, ...]
+    places: tuple[int, ...]
+    """For each write: of an append its stream's id, of a delete 1 if there was something to end, else 0."""
+    writes: Sequence[Write]
+
+
+class Logged(NamedTuple):
+    """One row of the log."""
+
+    number: int
+    chain: bytes
+    commits: Sequence[Decided]
+    size: int
+
+
+def packed(checks: Sequence[AnyCheck], writes: Sequence[Write]) -> bytes:
+    """Return what a commit was given, as bytes. A value that two writes share is in it once."""
+    told: list[Any] = []
+    shared: bytes | None = None
+    at = 0
+    for write in writes:
+        if type(write) is Put:
+            key, value, ttl = write
+            told.append((_PUT, key, at if value is shared else value, ttl))
+        elif type(write) is Append:
+            key, value = write
+            told.append((_APPEND, key, at if value is shared else value))
+        else:
+            told.append((_DELETE if type(write) is Delete else _FORGET, *write))
+            continue
+        if value is not shared:
+            shared, at = value, len(told) - 1
+    given = [(check[0], check[1], type(check) is Check) for check in checks] if checks else ()
+    return ormsgpack.packb((given, told))
+
+
+def _unpacked(blob: bytes) -> list[Write]:
+    writes: list[Any] = []
+    for kind, key, *rest in ormsgpack.unpackb(blob)[1]:
+        value: Any = rest[0] if rest else None
+        if type(value) is int and kind != _FORGET:
+            value = writes[value][1]
+        if kind == _PUT:
+            writes.append(Put(key, value, rest[1]))
+        elif kind == _APPEND:
+            writes.append(Append(key, value))
+        elif kind == _DELETE:
+            writes.append(Delete(key))
+        else:
+            writes.append(Forget(key, *rest))
+    return writes
+
+
+def head_of(commits: Sequence[Decided], blobs: Sequence[bytes]) -> bytes:
+    """Return what the store decided of the commits of one transaction, as bytes."""
+    return ormsgpack.packb(
+        [
+            (commit.at, commit.request, commit.content, commit.versions, commit.places, len(blob))
+            for commit, blob in zip(commits, blobs, strict=True)
+        ]
+    )
+
+
+def chained(before: bytes, number: int, head: bytes) -> bytes:
+    """Return the digest of a transaction and of all before it."""
+    return _sha256(before + number.to_bytes(8, "big") + head).digest()[:16]
+
+
+def add(run: Any, number: int, chain: bytes, head: bytes, blobs: Sequence[bytes]) -> None:
+    """Write a row, in a transaction of its own if none is open."""
+    run(_ADD, (number, chain, head, blobs[0] if len(blobs) == 1 else b"".join(blobs)))
+
+
+def span(connection: apsw.Connection) -> tuple[int, Counter] | None:
+    """Return the first number in the log and the last transaction, or None if it is empty."""
+    found: list[Any] = connection.execute(_SPAN).fetchall()
+    return (found[0][0], Counter(*found[0][1:])) if found else None
+
+
+def since(connection: apsw.Connection, known: Counter) -> list[Logged]:
+    """Return the rows behind a transaction that is known, in order and each of them believed."""
+    found: list[Logged] = []
+    rows: list[Any] = connection.execute(_SINCE, (known.number,)).fetchall()
+    for row in rows:
+        logged = _believed(row, known)
+        found.append(logged)
+        known = Counter(logged.number, logged.chain)
+    return found
+
+
+def _believed(row: Sequence[Any], before: Counter) -> Logged:
+    number, chain, head, body = row
+    try:
+        if number == before.number + 1 and chained(before.chain, number, head) == chain:
+            at, commits = 0, []
+            for when, request, content, versions, places, size in ormsgpack.unpackb(head):
+                blob = body[at : at + size]
+                at += size
+                if _sha256(blob).digest()[:16] != content:
+                    break
+                commits.append(Decided(when, request, content, tuple(versions), tuple(places), _unpacked(blob)))
+            else:
+                if at == len(body):
+                    return Logged(number, chain, commits, at)
+    except (TypeError, ValueError, IndexError):
+        pass  # a flipped bit can change a column's type too
+    raise Damaged(f"Commit {number} in the log is not what was written. Restore a backup.")
+
+
+# -- how far the tables have come ------------------------------------------------------------------
+
+
+def folded(connection: apsw.Connection) -> Counter:
+    """Return the last transaction that is in the tables."""
+    found: list[Any] = connection.execute("SELECT content, outcome FROM requests WHERE id = ?", (COUNTER,)).fetchall()
+    return counted(*found[0]) if found else Counter(0, bytes(16))
+
+
+def counted(chain: bytes, outcome: bytes) -> Counter:
+    """Return what the counter's row says, or raise `Damaged`."""
+    if digest(COUNTER, chain, outcome[:8])[:8] != outcome[8:]:
+        raise Damaged("The commit counter is not what was written. Restore a backup.")
+    return Counter(int.from_bytes(outcome[:8], "big"), chain)
+
+
+def count(run: Any, counter: Counter) -> None:
+    """Note that the tables hold everything up to a transaction."""
+    number = counter.number.to_bytes(8, "big")
+    run(
+        "INSERT OR REPLACE INTO requests VALUES (?, ?, ?)",
+        (COUNTER, counter.chain, number + digest(COUNTER, counter.chain, number)[:8]),
+    )
+
+
+def last(connection: apsw.Connection) -> Counter:
+    """Return the last transaction, in the log or else in the tables, as of one moment; the log is believed on the way."""
+    connection.execute("BEGIN")
+    try:
+        counter = folded(connection)
+        rows = since(connection, counter)
+    finally:
+        connection.execute("ROLLBACK")
+    return Counter(rows[-1].number, rows[-1].chain) if rows else counter
