@@ -65,8 +65,8 @@ class Upserts:
         return self.connection.execute("SELECT value FROM kv WHERE id = ?", (number,)).fetchall()[0][0]
 
 
-class SamePages:
-    """Writes the pages that `state.set` writes, and nothing else: no sums, no versions, no encoding, no lock file.
+class SameRows:
+    """Writes the rows that a `state.set` comes to, and nothing else: no sums, no versions, no encoding, no lock file.
 
     A value updated in place, a journal entry with the value, a request id, and a counter beside it.
     """

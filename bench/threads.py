@@ -31,7 +31,7 @@ def run(*, quick: bool) -> Table:
                 "least, and of the one that got most, 1.00 being an even share."
             ),
             (
-                "One thread: the ratio is p50 to the raw insert. `raw, same pages` writes the rows and pages that `state.set` "
+                "One thread: the ratio is p50 to the raw insert. `raw, same rows` writes the rows and pages that `state.set` "
                 "writes and nothing else; not slower than its own connection means 1.0x of that."
             ),
         ],
@@ -81,14 +81,14 @@ def _tenuto_thread(agent: Tenuto, thread: int) -> Callable[[], Callable[[int], A
 
 def _alone(path: Path, *, quick: bool) -> list[Row]:
     inserts = raw.Inserts(path / "inserts.db", "full")
-    same = raw.SamePages(path / "same.db", "full", 10)
+    same = raw.SameRows(path / "same.db", "full", 10)
     texts = [text(number) for number in range(97)]
     blobs = [value.encode() for value in texts]
     with contextlib.closing(Tenuto("bench", path / "tenuto.db")) as agent:
         found = take_turns(
             {
                 "raw insert": lambda n: inserts.write_immediate(blobs[n % 97]),
-                "raw, same pages": lambda n: same.write(n, blobs[n % 97]),
+                "raw, same rows": lambda n: same.write(n, blobs[n % 97]),
                 "one client": lambda n: agent.state.set("scope", f"key-{n % 10}", texts[n % 97]),
             },
             rounds=15 if quick else 60,
@@ -98,8 +98,8 @@ def _alone(path: Path, *, quick: bool) -> list[Row]:
     rows = [samples.row(f"1 thread: {name}") for name, samples in found.items()]
     for row, samples in zip(rows[1:], list(found.values())[1:], strict=True):
         row.ratio = str(samples.against(found["raw insert"]))
-    ratio = found["one client"].against(found["raw, same pages"])
+    ratio = found["one client"].against(found["raw, same rows"])
     rows.append(
-        Row("1 thread: one client to raw, same pages", ratio=str(ratio), target="<= 1.0x", met=ratio.value <= 1.0)
+        Row("1 thread: one client to raw, same rows", ratio=str(ratio), target="<= 1.0x", met=ratio.value <= 1.0)
     )
     return rows

@@ -313,6 +313,8 @@ def test_another_store_in_its_place_is_noticed(path: Path) -> None:
 
 def test_a_commit_notices_that_the_store_fell_behind(path: Path) -> None:
     backend = SqliteBackend(path)
+    backend.open()
+    backend._sweep_due = float("inf")  # upkeep would store the mark anew
     backend.commit([], [Put(A, b"1")])
     mark = backend._lock.load()  # type: ignore[union-attr]
     assert mark is not None

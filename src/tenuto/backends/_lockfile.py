@@ -18,6 +18,7 @@ that no other has been acknowledged since. Who is killed between leaves the byte
 from __future__ import annotations
 
 import errno
+import hashlib
 import mmap
 import os
 import struct
@@ -29,7 +30,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tenuto.errors import StorageUnavailable
-from tenuto.kernel.codec import digest
 
 _SIZE: Final = 4096
 _SLOTS: Final = (0, 512)
@@ -37,9 +37,10 @@ _LAYOUT: Final = struct.Struct(">4s16sQ16s16sB")
 _MAGIC: Final = b"tnm1"
 _SUM: Final = 8
 _SLOT: Final = _LAYOUT.size + _SUM
-_END: Final = _SLOTS[1] + _SLOT
+_PLACES: Final = tuple(slice(at, at + _SLOT) for at in _SLOTS)
 _BUSY: Final = 1024
 _WORD: Final = slice(_BUSY, _BUSY + 25)
+_sha256 = hashlib.sha256
 
 if sys.platform == "win32":
     import msvcrt
@@ -129,13 +130,12 @@ class LockFile:
 
     def load(self) -> Mark | None:
         """Return the newest mark whose slot is whole, or None if there is none."""
-        now = self._shared[:_END]
         newest: Mark | None = None
-        for at in _SLOTS:
-            raw = now[at : at + _SLOT]
+        for place in _PLACES:
+            raw = self._shared[place]
             body, own = raw[: _LAYOUT.size], raw[_LAYOUT.size :]
             magic, store, number, chain, boot, full = _LAYOUT.unpack(body)
-            if magic != _MAGIC or digest(body)[:_SUM] != own:
+            if magic != _MAGIC or _sha256(body).digest()[:_SUM] != own:
                 continue
             if newest is None or number > newest.number:
                 newest = Mark(store, number, chain, boot, bool(full))
@@ -152,10 +152,8 @@ class LockFile:
     def store(self, mark: Mark) -> None:
         """Note a commit. Call it with the lock held."""
         body = _LAYOUT.pack(_MAGIC, *mark)
-        at = _SLOTS[mark.number & 1]
-        shared = self._shared
-        shared[at : at + _SLOT] = body + digest(body)[:_SUM]
-        shared[_WORD] = word_of(mark.number, mark.chain)
+        self._shared[_PLACES[mark[1] & 1]] = body + _sha256(body).digest()[:_SUM]
+        self._shared[_WORD] = word_of(mark[1], mark[2])
 
     def start_over(self, mark: Mark) -> None:
         """Note a store whose number may be lower than the mark's; both slots are written."""

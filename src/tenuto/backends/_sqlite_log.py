@@ -100,12 +100,7 @@ def _unpacked(blob: bytes) -> list[Write]:
 
 def head_of(commits: Sequence[Decided], blobs: Sequence[bytes]) -> bytes:
     """Return what the store decided of the commits of one transaction, as bytes."""
-    return ormsgpack.packb(
-        [
-            (commit.at, commit.request, commit.content, commit.versions, commit.places, len(blob))
-            for commit, blob in zip(commits, blobs, strict=True)
-        ]
-    )
+    return ormsgpack.packb([(*commit[:5], len(blob)) for commit, blob in zip(commits, blobs, strict=True)])
 
 
 def chained(before: bytes, number: int, head: bytes) -> bytes:
@@ -152,6 +147,19 @@ def _believed(row: Sequence[Any], before: Counter) -> Logged:
     except (TypeError, ValueError, IndexError):
         pass  # a flipped bit can change a column's type too
     raise Damaged(f"Commit {number} in the log is not what was written. Restore a backup.")
+
+
+def cut(connection: apsw.Connection) -> int:
+    """Take away the first row that is not what was written, and all behind it; return how many."""
+    known = folded(connection)
+    try:
+        while rows := connection.execute(_SINCE + " LIMIT 1", (known.number,)).fetchall():
+            logged = _believed(rows[0], known)
+            known = Counter(logged.number, logged.chain)
+    except (Damaged, UnicodeDecodeError):  # the latter: a blob that a flipped bit made a text
+        connection.execute("DELETE FROM log WHERE id > ?", (known.number,))
+        return connection.changes()
+    return 0
 
 
 # -- how far the tables have come ------------------------------------------------------------------

@@ -202,6 +202,11 @@ def head(connection: apsw.Connection, key: bytes) -> Head | None:
     raise _damaged(key)
 
 
+def anything_due(connection: apsw.Connection, now: float) -> bool:
+    """Tell whether a record has expired."""
+    return bool(connection.execute("SELECT 1 FROM records WHERE expires <= ? LIMIT 1", (now,)).fetchall())
+
+
 # -- entries -------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 
 import apsw
 import ormsgpack
@@ -46,8 +46,8 @@ _REMEMBERED: Final = 4_096
 _DIRECT_BYTES: Final = 64 * 1024
 _SWEEP_ROWS: Final = 500
 _MOST_STREAMS: Final = 1 << 23
-_UNCHANGED: Final = -1
 _sha256 = hashlib.sha256
+_made: Any = tuple.__new__  # without the type's own constructor, which takes three times as long
 
 
 class CommitJob(Job):
@@ -93,7 +93,7 @@ class Writer:
         self._floorless: set[bytes] = set()
         self._ends: dict[bytes, tuple[int, int]] = {}
         # what this transaction has decided
-        self._direct = self._changed = self._folded = False
+        self._direct = self._several = self._changed = self._folded = False
         self._new: dict[bytes, Known] = {}
         self._new_ends: dict[bytes, tuple[int, int]] = {}
         self._commits: list[Decided] = []
@@ -117,7 +117,9 @@ class Writer:
         elif len(self._heads) + len(self._ends) > _REMEMBERED:
             self._forget_heads()
         self._commits, self._blobs = [], []
-        self._new, self._new_ends, self._made = {}, {}, {}
+        if self._several:
+            self._new, self._new_ends, self._made = {}, {}, {}
+        self._several = direct or len(batch) > 1
         if direct:
             self._fold()
         wanted = [job.request for job in batch if job.request is not None and not is_first_use(job.request)]
@@ -157,8 +159,6 @@ class Writer:
         if decided is not None:
             self._commits.append(decided)
             self._blobs.append(job.blob)
-            if request is not None:
-                self._made[request] = decided
             if self._direct:
                 self._write(decided)
 
@@ -247,11 +247,16 @@ class Writer:
         """Decide the version of every write, or None if the commit leaves no trace."""
         versions: list[int] = []
         places: list[int] = []
-        heads: dict[bytes, Known] = {}
         ends: dict[bytes, tuple[int, int]] = {}
+        traces = job.request is not None or self._direct
         for write in job.writes:
             place = 0
-            if type(write) is Append:
+            if type(write) is Put:
+                traces = True
+                row = self._head(write.key)
+                version = (row.version if _writable(row) else self._floor(write.key)) + 1
+            elif type(write) is Append:
+                traces = True
                 key = write.stream
                 place, number = ends.get(key) or self._end(key) or (self._new_stream(key, ends), 0)
                 version = number + 1
@@ -259,40 +264,38 @@ class Writer:
             elif type(write) is Forget:
                 version = write.last
             else:
-                known = self._next(write, now)
-                version = known.version
-                if known.kind != _UNCHANGED:
-                    heads[write[0]] = known
-                    place = known.kind
+                row = self._head(write[0])
+                if not _writable(row):
+                    self._refuse_stream(write[0])
+                version = 0 if row is None else row.version
+                if row is not None and _lives(row, now):
+                    version, place, traces = version + 1, 1, True
             versions.append(version)
             places.append(place)
-        job.outcome = outcome = Commit(tuple(versions), now)
-        if job.request is None and not heads and not ends and not self._direct:
+        outcome = tuple(versions)
+        job.outcome = _made(Commit, (outcome, now, False))
+        if not traces:
             return None
-        if heads:
-            self._new.update(heads)
-        if ends:
-            self._new_ends.update(ends)
-        return Decided(now, job.request, job.content, outcome.versions, tuple(places), job.writes)
+        decided: Decided = _made(Decided, (now, job.request, job.content, outcome, tuple(places), job.writes))
+        if self._several:
+            self._remember(decided, ends)
+        return decided
 
-    def _next(self, write: Put | Delete, now: float) -> Known:
-        """Return what a record becomes."""
-        row = self._head(write.key)
-        if row is None and (write.key in self._tail.streams or write.key in self._new_ends):
-            raise InvalidInput(NOT_BOTH)
-        if row is not None and row.kind > TOMBSTONE:
-            raise InvalidInput(NOT_BOTH)
-        if type(write) is Put:
-            version = (row.version if row is not None else self._floor(write.key)) + 1
-            return Known(RECORD, version, None if write.ttl is None else now + write.ttl)
-        if row is None:
-            return Known(_UNCHANGED, 0, None)
-        if _lives(row, now):
-            return Known(TOMBSTONE, row.version + 1, now + REQUEST_LIFE)
-        return Known(_UNCHANGED, row.version, None)
+    def _remember(self, decided: Decided, ends: dict[bytes, tuple[int, int]]) -> None:
+        """Let those who come later in the same transaction see what was decided."""
+        self._new_ends.update(ends)
+        for write, version, place in zip(decided.writes, decided.versions, decided.places, strict=True):
+            if type(write) is Put:
+                expires = None if write.ttl is None else decided.at + write.ttl
+                self._new[write.key] = Known(RECORD, version, expires)
+            elif type(write) is Delete and place:
+                self._new[write.key] = Known(TOMBSTONE, version, decided.at + REQUEST_LIFE)
+        if decided.request is not None:
+            self._made[decided.request] = decided
 
     def _floor(self, key: bytes) -> int:
-        """Return the version below which no new key of a scope may start."""
+        """Return the version above which a new key starts."""
+        self._refuse_stream(key)
         scope = keys.scope_of(key)
         if scope in self._floorless:
             return 0
@@ -301,6 +304,11 @@ class Writer:
             self._floorless.add(scope)
             return 0
         return floor.version
+
+    def _refuse_stream(self, key: bytes) -> None:
+        """Refuse a record where a stream has just begun, of which the tables do not know yet."""
+        if key in self._tail.streams or key in self._new_ends:
+            raise InvalidInput(NOT_BOTH)
 
     def _new_stream(self, stream: bytes, ends: dict[bytes, tuple[int, int]]) -> int:
         keys.scope_of(stream)
@@ -412,6 +420,13 @@ def _prove_unknown(connection: apsw.Connection, request: bytes) -> None:
                 log.counted(content, outcome)
             elif digest(found, content, outcome[8:])[:8] != outcome[:8]:
                 raise Damaged("The record of a request is not what was written. Restore a backup.")
+
+
+def _writable(row: Known | Row | None) -> TypeGuard[Known | Row]:
+    """Tell whether there is or was a record; raise `InvalidInput` if the key is a stream's."""
+    if row is not None and row.kind > TOMBSTONE:
+        raise InvalidInput(NOT_BOTH)
+    return row is not None
 
 
 def _lives(row: Known | Row, now: float) -> bool:

@@ -29,6 +29,7 @@ from typing import Any, Final, Literal
 import apsw
 
 from tenuto import _machine
+from tenuto.backends import _forks
 from tenuto.backends import _sqlite_log as log
 from tenuto.backends import _sqlite_reading as reading
 from tenuto.backends import _sqlite_rows as rows
@@ -100,7 +101,7 @@ class SqliteBackend:
         self._boot = _machine.boot_id()
         self._closed = False
         self._start_afresh()
-        _living.add(self)
+        _forks.tell(self)
 
     def _start_afresh(self) -> None:
         self._opening = threading.Lock()
@@ -111,6 +112,7 @@ class SqliteBackend:
         self._memory = Memory()
         self._writer: Writer | None = None
         self._wrote = False
+        self._crowd = 0  # so many transactions in a row began behind somebody else's
         self._lock: LockFile | None = None
         self._store = b""
         self._wal_pages = 0
@@ -278,6 +280,8 @@ class SqliteBackend:
                 self._refuse_loss(mark, connection)
             prepare(connection, self.path, writable=True)
             self._store = _store_id(connection)
+            if self._accept_loss and (lost := log.cut(connection)):
+                _log.warning("%s goes on without its last %d commits, which were damaged", self.path, lost)
             counter = log.last(connection)
             if mark is not None and mark.number > counter.number:
                 _log.warning("%s goes on at commit %d; its mark was at %d", self.path, counter.number, mark.number)
@@ -365,7 +369,9 @@ class SqliteBackend:
                 writer = self._writer = Writer(self._connect(writing=True), self.now, self._memory)
             tail = self._memory.tail
             fresh = lock.says(tail.word)
-            direct = tail.overdue or any(job.direct for job in batch)
+            # Where others commit in between, each would have to take in what all of them wrote: the tables are shorter.
+            self._crowd = 0 if fresh else self._crowd + 1
+            direct = self._crowd > 1 or tail.overdue or any(job.direct for job in batch)
             counter = writer.begin(batch, fresh=fresh, direct=direct)
             mark = None if fresh else lock.load()
             if mark is not None and mark.number > counter.number and mark.store == self._store:
@@ -452,9 +458,13 @@ class SqliteBackend:
             with self._readers.one() as connection:
                 checkpoint(connection)
             self._wal_tail = True
-        if self._steady.now() >= self._sweep_due:
-            self._sweep_due = self._steady.now() + _SWEEP_SECONDS
-            self._group.submit(WorkJob(Writer.sweep))
+        now = self._steady.now()
+        if now >= self._sweep_due:
+            first, self._sweep_due = not self._sweep_due, now + _SWEEP_SECONDS
+            with self._readers.one() as connection:
+                due = not first or rows.anything_due(connection, now)
+            if due:  # a client that has just begun does not fold its first commit by itself
+                self._group.submit(WorkJob(Writer.sweep))
 
     # -- operations --------------------------------------------------------------------------
 
@@ -510,19 +520,20 @@ class SqliteBackend:
 
     # -- forking -----------------------------------------------------------------------------
 
-    def _before_fork(self) -> None:
+    def before_fork(self) -> None:
         """Wait until no thread is inside SQLite: a child that inherits a held mutex could never let go."""
         # A fork in the middle of this very thread's commit (a signal handler's) cannot wait for itself.
         self._own_fork = self._writing == threading.get_ident()
         self._claimed = not self._own_fork and self._group.claim(_FORK_SECONDS)
         self._gathered = self._readers.gather(_FORK_SECONDS)
 
-    def _after_fork_in_parent(self) -> None:
+    def after_fork_in_parent(self) -> None:
+        """Let writers and readers in again."""
         self._readers.scatter(self._gathered)
         if self._claimed:
             self._group.resume()
 
-    def _after_fork(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Start afresh in a forked child: the parent's connections and locks are not this process's.
 
         They must be closed all the same: as long as they are open here, SQLite believes that this process
@@ -542,31 +553,7 @@ class SqliteBackend:
         self._start_afresh()
 
 
-_living: weakref.WeakSet[SqliteBackend] = weakref.WeakSet()
-_forking: list[SqliteBackend] = []
 _stuck: list[Writer | None] = []
-
-
-def _before_fork() -> None:
-    _forking.extend(_living)
-    for backend in _forking:
-        backend._before_fork()
-
-
-def _after_fork_in_parent() -> None:
-    for backend in _forking:
-        backend._after_fork_in_parent()
-    _forking.clear()
-
-
-def _after_fork_in_child() -> None:
-    for backend in _forking:
-        backend._after_fork()
-    _forking.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
 def _fail(batch: list[Any], error: TenutoError) -> None:

@@ -51,7 +51,7 @@ class Noted(NamedTuple):
 def line(context: Context, stream: bytes, noted: Sequence[Noted]) -> Append:
     """Return the journal's part of a commit. The writes noted must come first in it, in this order."""
     writer, correlation_id = stamp(context)
-    return Append(stream, codec.encode([writer, correlation_id, [list(note) for note in noted]]))
+    return Append(stream, codec.encode([writer, correlation_id, [[*note] for note in noted]]))
 
 
 def changes(entry: Entry) -> Iterator[Change]:

@@ -396,10 +396,12 @@ class Transaction:
             where = state._key(self._scope, key)
             note = Noted(key, encoded, None if encoded is None else self._lives.get(key))
             noted.append(note)
-            own = journal.line(context, stream, [note])
-            writes.append(Delete(where) if encoded is None else Put(where, own.value, note.ttl))
+            if encoded is None:
+                writes.append(Delete(where))
+            else:
+                writes.append(Put(where, journal.line(context, stream, [note]).value, note.ttl))
         if noted:
-            writes.append(own if len(noted) == 1 else journal.line(context, stream, noted))
+            writes.append(journal.line(context, stream, noted))
         entering, self._entering = self._entering, []
         rung: set[bytes] = set()
         for one in entering:

@@ -21,7 +21,7 @@ Expired means absent, to every verb, decided by `now()`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, final, runtime_checkable
 
 import ormsgpack
@@ -220,33 +220,36 @@ def validate(  # noqa: C901, PLR0912 - one rule after the other
     if not writes and not checks:
         raise InvalidInput("A commit has at least one check or one write.")
     total = 0
-    records: set[bytes] = set()
-    streams: set[bytes] = set()
+    seen: dict[bytes, bool] = {}  # each key, and whether it is a record's
     for write in writes:
         kind = type(write)
-        if kind is Append or kind is Forget:
-            streams.add(write[0])
-        elif write[0] in records:
-            raise InvalidInput("A commit may write each key once; merge the two writes.")
-        else:
-            records.add(write[0])
-        if kind is Forget:
-            _validate_forget(write)  # type: ignore[arg-type]
-        elif kind is not Delete:
+        record = kind is Put or kind is Delete
+        if seen.setdefault(write[0], record) is not record:
+            raise InvalidInput(NOT_BOTH)
+        if kind is Put or kind is Append:
             total += _validate_value(write)  # type: ignore[arg-type]
-    if not records.isdisjoint(streams):
-        raise InvalidInput(NOT_BOTH)
+        elif kind is Forget:
+            _validate_forget(write)  # type: ignore[arg-type]
     if total > MAX_COMMIT:
         raise TooLarge(f"A commit takes up to {MAX_COMMIT:,} bytes; this one has {total:,}. Split it.")
+    if len(seen) < len(writes):
+        _validate_once(writes)
     for check in checks:
         if not 0 <= check[1] < 1 << 63:
             raise InvalidInput(f"A version is a number from 0 to 2^63 - 1, not {check[1]}.")
-    keys = [*records, *streams, *(check[0] for check in checks)]
-    for key in keys:
-        validate_key(key)
-    one_tenant(keys)
+        seen[check[0]] = True
+    for key in seen:
+        if not 0 < len(key) <= MAX_KEY:
+            validate_key(key)
+    one_tenant(seen)
     if request is not None and len(request) != 16:
         raise InvalidInput("A request id has 16 bytes; make one with transact.new_request().")
+
+
+def _validate_once(writes: Sequence[Write]) -> None:
+    written = [write[0] for write in writes if type(write) is Put or type(write) is Delete]
+    if len(set(written)) < len(written):
+        raise InvalidInput("A commit may write each key once; merge the two writes.")
 
 
 def _validate_value(write: Put | Append) -> int:
@@ -275,11 +278,12 @@ def content_of(write: Write) -> bytes:
     return digest(write[1])  # type: ignore[arg-type,misc]
 
 
-def one_tenant(keys: Sequence[bytes]) -> None:
+def one_tenant(keys: Collection[bytes]) -> None:
     """Raise `InvalidInput` unless all keys belong to one tenant."""
+    tenant = b""
     if len(keys) > 1:
-        tenant = tenant_of(keys[0])
         for key in keys:
+            tenant = tenant or tenant_of(key)
             if not key.startswith(tenant):
                 raise InvalidInput("One call stays within one tenant; make one for each.")
 
