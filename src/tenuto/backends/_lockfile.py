@@ -40,6 +40,7 @@ _SLOT: Final = _LAYOUT.size + _SUM
 _PLACES: Final = tuple(slice(at, at + _SLOT) for at in _SLOTS)
 _BUSY: Final = 1024
 _WORD: Final = slice(_BUSY, _BUSY + 25)
+_NUMBER: Final = slice(_BUSY + 1, _BUSY + 25)
 _sha256 = hashlib.sha256
 
 if sys.platform == "win32":
@@ -153,7 +154,10 @@ class LockFile:
         """Note a commit. Call it with the lock held."""
         body = _LAYOUT.pack(_MAGIC, *mark)
         self._shared[_PLACES[mark[1] & 1]] = body + _sha256(body).digest()[:_SUM]
-        self._shared[_WORD] = word_of(mark[1], mark[2])
+        word = word_of(mark[1], mark[2])
+        # The byte last: who compared between the two would take the old word for the newest.
+        self._shared[_NUMBER] = word[1:]
+        self._shared[_BUSY] = 0
 
     def start_over(self, mark: Mark) -> None:
         """Note a store whose number may be lower than the mark's; both slots are written."""

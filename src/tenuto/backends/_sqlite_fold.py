@@ -25,11 +25,11 @@ def write(connection: apsw.Connection, tail: Tail) -> None:
     added: list[tuple[Any, ...]] = []
     for stream, pending in tail.streams.items():
         if pending.first == 1:
-            kept.append(rows.record_row(stream, STREAM, pending.stream, pending.given[0][1], None, None))
+            kept.append(rows.record_row(stream, STREAM, pending.stream, pending.given[0][2], None, None))
             last = rows.End(pending.stream, 0, 0.0, b"")
         else:
             last = rows.end_at(connection, stream, pending.stream, pending.first - 1)
-        for value, at, versions in pending.given:
+        for _, value, at, versions in pending.given:
             last, row = rows.following(last, at, versions, value)
             added.append(row)
     run = connection.executemany

@@ -11,6 +11,7 @@ is that of the last transaction, as long as none is under way. Else the log is a
 
 from __future__ import annotations
 
+import operator
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -52,9 +53,8 @@ class Pending:
     def __init__(self, stream: int, first: int) -> None:
         self.stream = stream
         self.first = first
-        self.numbers: list[int] = []
-        """For each entry, of the transaction that made it."""
-        self.given: list[tuple[bytes, float, tuple[int, ...]]] = []
+        self.given: list[tuple[int, bytes, float, tuple[int, ...]]] = []
+        """Each with the number of the transaction that made it."""
         self.sealed: list[Entry] = []
         """As far as anybody has asked: each is linked to the one before."""
 
@@ -92,7 +92,10 @@ class Tail:
         return self.number - self.floor >= 4 * MOST_ROWS or self.size >= 4 * MOST_BYTES
 
     def extend(self, logged: Logged) -> None:
-        """Add the next transaction; one that is there already adds nothing."""
+        """Add the next transaction; one that is there already adds nothing.
+
+        An interrupt may leave half of it there, which nobody reads: adding it again completes it.
+        """
         with self._mutex:
             if logged.number != self.number + 1:
                 return
@@ -111,12 +114,11 @@ class Tail:
                 expires = None if ttl is None else at + ttl
                 records[key] = _made(Row, (number, RECORD, version, at, expires, value, records.get(key)))
             elif type(write) is Append:
-                pending = self.streams.get(write.stream)
-                if pending is None:
-                    pending = self.streams[write.stream] = Pending(place, version)
-                    self.highest = max(self.highest, place)
-                pending.given.append((write.value, at, versions))
-                pending.numbers.append(number)
+                pending = self.streams.get(write.stream) or Pending(place, version)
+                if version > pending.last:
+                    pending.given.append((number, write.value, at, versions))
+                self.streams[write.stream] = pending
+                self.highest = max(self.highest, place)
             elif place:
                 old = records.get(write[0])
                 records[write[0]] = Row(number, TOMBSTONE, version, at, at + REQUEST_LIFE, None, old)
@@ -148,11 +150,14 @@ class Tail:
         pending = self.streams.get(stream)
         if pending is None:
             return ()
-        count = bisect_right(pending.numbers, at)
+        count = bisect_right(pending.given, at, key=_number)
         if len(pending.sealed) < count:
             with self._mutex:
                 _seal(connection, stream, pending, count)
         return pending.sealed[:count]
+
+
+_number = operator.itemgetter(0)
 
 
 def _seal(connection: apsw.Connection, stream: bytes, pending: Pending, count: int) -> None:
@@ -163,7 +168,7 @@ def _seal(connection: apsw.Connection, stream: bytes, pending: Pending, count: i
         last = rows.end_at(connection, stream, pending.stream, pending.first - 1)
     else:
         last = rows.End(pending.stream, 0, 0.0, b"")
-    for value, at, versions in pending.given[len(sealed) : count]:
+    for _, value, at, versions in pending.given[len(sealed) : count]:
         last, row = rows.following(last, at, versions, value)
         sealed.append(Entry(last.number, value, row[1], last.sum, row[3], versions))
 

@@ -188,6 +188,7 @@ class Writer:
         """End a transaction that changes nothing."""
         if self._direct:
             self._run("ROLLBACK")
+            self._memory.renew(self._tail)  # others have folded what this process still held
 
     def committed(self, counter: Counter) -> None:
         """Keep what was committed at hand, for readers and for the next transaction."""
