@@ -16,7 +16,7 @@ import functools
 import itertools
 from collections.abc import Callable, Generator, Iterator
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from tenuto.capabilities import journal, timeline
 from tenuto.capabilities.context import Context, Fence
@@ -61,8 +61,16 @@ from tenuto.kernel.transact import Steps, paced
 
 Summarize = Callable[[list[Message]], str | Message | list[Message]]
 Instead = Callable[[Message], list[Message] | None]
-Elsewhere = Callable[[str], list[Message] | None]
-"""Returns the messages of a thread that is kept in another form, or None where it is not."""
+
+
+class Elsewhere(Protocol):
+    """Where a thread may be kept in another form."""
+
+    def __call__(self, thread: str, *, whole: bool) -> list[Message] | None:
+        """Return its messages, with all that their writer would miss if they are the `whole`; None where it is not there."""
+        ...
+
+
 _NEWS: Final = 200
 """So many new lines are read by themselves; of a thread that went on further everything is read again."""
 
@@ -268,14 +276,14 @@ class Thread:
         last = self._log.last()
         return last.place.messages if last is not None and self._log.is_live(last) else len(self._elsewhere())
 
-    def _elsewhere(self) -> list[Message]:
+    def _elsewhere(self, *, whole: bool = False) -> list[Message]:
         """Return the messages of a thread without a log, if a framework keeps it."""
-        found = (look(self.id) for look in self._threads.elsewhere.values())
+        found = (look(self.id, whole=whole) for look in self._threads.elsewhere.values())
         return next((messages for messages in found if messages is not None), [])
 
     def unbegun(self) -> list[Message]:
         """Return what a framework keeps of a thread that never had a log: whoever goes on with it takes that over."""
-        return self._elsewhere() if self._threads.elsewhere and self._log.last() is None else []
+        return self._elsewhere(whole=True) if self._threads.elsewhere and self._log.last() is None else []
 
     # -- decisions and tool calls --------------------------------------------------------------------------
 
