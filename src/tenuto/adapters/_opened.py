@@ -24,6 +24,7 @@ class Opened:
     def __init__(self, client: Tenuto) -> None:
         self.client = client
         self.users = 0
+        self.ready = False
 
 
 shared: dict[str, Opened] = {}
@@ -45,11 +46,18 @@ def take(name: str, url: str | os.PathLike[str]) -> Opened:
     with _gate:
         found = shared.get(where)
         if found is None:
-            found = Opened(Tenuto(name, url).open())
+            found = Opened(Tenuto(name, url))
             if not where.startswith(_APART):
                 shared[where] = found
         found.users += 1
-        return found
+    if not found.ready:  # outside of the gate: a store that takes its time holds up nobody else's
+        try:
+            found.client.open()
+        except BaseException:
+            give_back(found)
+            raise
+        found.ready = True
+    return found
 
 
 def give_back(taken: Opened) -> None:
