@@ -49,7 +49,7 @@ peers: $(READY)
 	$(PYTHON) -m venv $(VENV)-bench
 	$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check -r bench/requirements.txt hatchling editables
 	$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e .
-	$(VENV)-bench/bin/python -m bench history langgraph steps tasks
+	$(VENV)-bench/bin/python -m bench history langgraph sessions steps tasks
 
 $(READY): pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tenuto needs Python 3.11 or newer")'

@@ -90,18 +90,35 @@ async def settle(pool: ThreadPoolExecutor, call: Callable[[], R]) -> R:
 
     The cancellation is raised once the outcome is known; the call's own error is then its cause.
     """
-    context = contextvars.copy_context()
-    future = asyncio.get_running_loop().run_in_executor(pool, context.run, call)
+    # No future of asyncio's around the pool's own, and no `asyncio.wait`: a hand-over is most of what a short call costs.
+    loop = asyncio.get_running_loop()
+    begun = pool.submit(contextvars.copy_context().run, call)
+    waiter = loop.create_future()
+
+    def wake() -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    def tell(_: Future[R]) -> None:
+        with suppress(RuntimeError):  # the loop is closed already
+            loop.call_soon_threadsafe(wake)
+
+    begun.add_done_callback(tell)
     cancelled: asyncio.CancelledError | None = None
     with _shield():
-        while not future.done():
+        while True:
             try:
-                await asyncio.wait({future})
+                await waiter
             except asyncio.CancelledError as error:
                 cancelled = cancelled or error
+                if begun.done():
+                    break
+                waiter = loop.create_future()
+            else:
+                break
     if cancelled is not None:
-        raise cancelled from future.exception()
-    return future.result()
+        raise cancelled from begun.exception()
+    return begun.result()
 
 
 def _shield() -> AbstractContextManager[object]:

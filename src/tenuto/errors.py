@@ -24,7 +24,7 @@
     ├── ReadOnly              this store or this view of it takes no writes
     ├── NewerFormat           the store was written by a newer version of tenuto
     ├── MissingDriver         an optional package is not installed (also an ImportError)
-    └── Closed                the client was closed
+    └── Closed                the client was closed (also a RuntimeError)
 
     Paused (a BaseException, so that `except Exception` cannot swallow it)
     ├── Waiting               the run goes on when it is time, or when what it waits for has come
@@ -214,7 +214,7 @@ class MissingDriver(TenutoError, ImportError):
     """An optional package is not installed; the sentence names the extra to install."""
 
 
-class Closed(TenutoError):
+class Closed(TenutoError, RuntimeError):
     """The client was closed."""
 
 

@@ -238,6 +238,23 @@ def test_a_path_that_cannot_be_kept_is_refused_in_the_tools_way(agent: Tenuto, p
         TenutoMemoryTool(agent).call(new(path))
 
 
+def test_a_link_in_the_folder_of_the_store_leads_nowhere(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.txt").write_text("sensitive")
+    with Tenuto("tester", tmp_path / "memories" / "store.db") as agent:
+        (tmp_path / "memories" / "out").symlink_to(outside, target_is_directory=True)
+        tool = TenutoMemoryTool(agent)
+        with pytest.raises(ToolError, match="does not exist"):
+            tool.call(look("/memories/out/secret.txt"))
+        assert "secret" not in str(tool.call(look("/memories")))
+        tool.call(new("/memories/out/secret.txt", "of the memory"))
+        tool.call(new("/memories/out/deep/new.txt", "of the memory"))
+        assert str(tool.call(look("/memories/out/secret.txt"))).endswith("of the memory")
+        tool.call(gone("/memories/out"))
+    assert {path.name: path.read_text() for path in outside.iterdir()} == {"secret.txt": "sensitive"}
+
+
 def test_two_that_edit_one_file_lose_nothing(client: Callable[..., Tenuto]) -> None:
     TenutoMemoryTool(client()).call(new(A, "begin\n"))
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tenuto import Tenuto
+from tenuto.adapters.langchain import TenutoChatHistory
+from tenuto.adapters.shapes import as_chat
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "many_frameworks.py"
 
@@ -22,5 +24,6 @@ def test_a_conversation_goes_through_three_frameworks_and_three_kills(tmp_path: 
     assert lines[-1].endswith("assistant: Done: TP 201 is booked, reference QX7.")
     with Tenuto("tester", store) as agent:
         thread = agent.thread("trip-42")
-        assert thread.messages()[0] == {"role": "user", "content": "I want to go to Lisbon in May."}
+        assert as_chat(thread.messages())[0] == {"role": "user", "content": "I want to go to Lisbon in May."}
+        assert TenutoChatHistory("trip-42", agent).messages[0].id, "as the graph has named it"
         assert thread.repair() == [], "every call has its result"

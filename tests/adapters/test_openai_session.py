@@ -16,6 +16,7 @@ from agents.testing import ScriptedModel
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
 from tenuto import AsyncTenuto, Closed, Conflict, Damaged, InvalidInput, NotStorable, ReadOnly, Tenuto
+from tenuto.adapters import _opened
 from tenuto.adapters.openai_agents import TenutoSession
 from tenuto.kernel.contract import Backend
 from tenuto.testing import HeldClock
@@ -287,6 +288,73 @@ def test_a_closed_client_is_told(tmp_path: Path) -> None:
             await session.add_items([])
 
     run(work())
+
+
+def test_a_closed_session_refuses_and_leaves_the_agent_and_the_conversation(agent: Tenuto) -> None:
+    async def work() -> None:
+        session = TenutoSession("s", agent)
+        await session.add_items([said(1)])
+        session.close()
+        session.close()
+        for call in (session.get_items, session.pop_item, session.clear_session, lambda: session.add_items([])):
+            with pytest.raises(Closed, match="TenutoSession is closed; make another one with the same id"):
+                await call()
+        with pytest.raises(RuntimeError):  # as the SDK's own sessions have it
+            await session.get_items()
+        assert await TenutoSession("s", agent).get_items() == [said(1)]
+
+    run(work())
+
+
+def test_sessions_that_name_one_file_share_a_client_that_is_closed_with_the_last(tmp_path: Path) -> None:
+    async def work() -> None:
+        (tmp_path / "link.db").symlink_to(tmp_path / "s.db")
+        one, two = TenutoSession("a", tmp_path / "s.db"), TenutoSession("b", str(tmp_path / "link.db"))
+        other, memory = TenutoSession("a", tmp_path / "t.db"), TenutoSession("a", "volatile:")
+        assert one._agent is two._agent
+        assert len({one._agent, other._agent, memory._agent, TenutoSession("a", "volatile:")._agent}) == 4
+        await asyncio.gather(one.add_items([said(1)]), two.add_items([said(2)]), other.add_items([said(3)]))
+        one.close()
+        assert await two.get_items() == [said(2)]
+        two.close()
+        with pytest.raises(Closed):
+            one._agent.open()
+        with Tenuto("reader", tmp_path / "s.db") as agent:
+            assert [await TenutoSession(name, agent).get_items() for name in "ab"] == [[said(1)], [said(2)]]
+        again = TenutoSession("a", tmp_path / "s.db")
+        assert await again.get_items() == [said(1)], "it is opened anew"
+        for session in (again, other, memory):
+            session.close()
+
+    run(work())
+
+
+def test_a_store_that_cannot_be_opened_is_told_when_the_session_is_made(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("these are no conversations of anybody's, and stay as they are")
+    for _ in range(2):  # what failed is not kept
+        with pytest.raises(InvalidInput, match="not a tenuto store"):
+            TenutoSession("s", tmp_path / "notes.txt")
+    with pytest.raises(InvalidInput, match="thread id"):
+        TenutoSession("", tmp_path / "s.db")
+    assert _opened.place(tmp_path / "s.db") not in _opened.shared, (
+        "and a session that could not be made gives back what it took"
+    )
+
+
+def test_what_is_no_item_is_left_out_and_not_counted_and_stays_in_the_thread(agent: Tenuto) -> None:
+    odd = {"note": "neither a role nor a type: a provider would refuse the whole request"}
+    agent.thread("s").append(said(1), odd, said(2), odd)
+
+    async def work() -> None:
+        session = TenutoSession("s", agent)
+        assert await session.get_items() == await session.get_items(2) == [said(1), said(2)]
+        assert await session.pop_item() == said(2)
+        assert await session.get_items() == [said(1)]
+        await session.add_items([odd, {"id": "msg_1"}])  # type: ignore[list-item]
+        assert await session.get_items() == [said(1), odd, {"id": "msg_1"}], "what was given is given back"
+
+    run(work())
+    assert agent.thread("s").messages()[:3] == [said(1), odd, odd]
 
 
 def test_damage_is_told_and_never_skipped(tmp_path: Path) -> None:

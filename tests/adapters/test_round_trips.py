@@ -354,6 +354,38 @@ def test_an_orphaned_call_of_any_framework_is_repaired_for_all() -> None:
         assert isinstance(LangChain(agent, "t").read()[-1], ToolMessage)
 
 
+@pytest.mark.parametrize("side", SIDES, ids=lambda side: side.__name__)
+@settings(max_examples=10, deadline=None)
+@given(given_turns=turns)
+def test_what_a_graph_has_said_reads_as_if_it_had_been_written_to_the_thread(
+    side: Any, given_turns: list[Turn]
+) -> None:
+    from langgraph.graph import END, START, MessagesState, StateGraph
+
+    from tenuto.adapters.langgraph import TenutoSaver
+
+    with Tenuto("tester", "volatile:") as agent:
+        builder = StateGraph(MessagesState)
+        builder.add_node("say", lambda state: {"messages": [m.model_copy() for m in objects(given_turns)]})
+        builder.add_edge(START, "say")
+        builder.add_edge("say", END)
+        graph = builder.compile(checkpointer=TenutoSaver(agent))
+        config: Any = {"configurable": {"thread_id": "graph"}}
+        said = graph.invoke({"messages": []}, config)["messages"]
+        LangChain(agent, "thread").write(said)
+        seen = side(agent, "graph").read()
+        assert _messages(seen) == _messages(side(agent, "thread").read())
+        more = list(side.make([Turn("user", "and now?", {}, {}, failed=False)]))
+        side(agent, "graph").write(more)  # the first who goes on takes it over
+        assert _messages(side(agent, "graph").read()) == [*_messages(seen), *_messages(more)]
+        assert LangChain(agent, "graph").read()[: len(said)] == said
+
+
+def _messages(found: list[Any]) -> list[Any]:
+    """Return what is said in entries of a transcript, whose other fields name their thread and day; others as they are."""
+    return [one["message"] if isinstance(one, dict) and "message" in one else one for one in found]
+
+
 def test_what_a_graph_has_said_goes_on_elsewhere_and_is_taken_over_whole() -> None:
     from langgraph.graph import END, START, MessagesState, StateGraph
 
@@ -368,10 +400,10 @@ def test_what_a_graph_has_said_goes_on_elsewhere_and_is_taken_over_whole() -> No
         for thread in ("t", "u"):
             graph.invoke({"messages": [HumanMessage("hi")]}, {"configurable": {"thread_id": thread}})
         said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
-        assert OpenAI(agent, "t").read() == said
+        assert OpenAI(agent, "t").read() == agent.thread("t").messages() == said
         more = {"role": "user", "content": "and now?"}
         OpenAI(agent, "t").write([more])
-        assert OpenAI(agent, "t").read() == agent.thread("t").messages() == [*said, more]
+        assert OpenAI(agent, "t").read() == shapes.as_responses(agent.thread("t").messages()) == [*said, more]
         OpenAI(agent, "t").clear()
         OpenAI(agent, "t").write([more])
         assert OpenAI(agent, "t").read() == [more], "what was cleared does not come back from the graph"

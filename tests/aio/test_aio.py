@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 import tenuto
 from tenuto import AsyncTenuto, LeaseHeld, StaleLease, StateConflict, Tenuto, TooLarge, _aio_runs, _aio_work, aio
-from tenuto._offload import awaitable
+from tenuto._offload import awaitable, settle
 from tenuto.backends.volatile import VolatileBackend
 from tenuto.capabilities.checkpoints import Checkpoints, Saver
 from tenuto.capabilities.durable import Durable
@@ -286,6 +287,46 @@ def test_what_was_taken_while_its_caller_was_cancelled_is_let_go(what: str) -> N
             pass
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_a_cancellation_between_the_outcome_and_its_caller_is_raised_at_once(heard: bool) -> None:
+    async def work() -> None:
+        go = threading.Event()
+        with ThreadPoolExecutor(1) as pool:
+            task = asyncio.create_task(settle(pool, lambda: go.wait(10)))
+            await asyncio.sleep(0)
+            begun = pool.submit(int)  # behind it: when this one is done, the outcome of the first is on its way
+            go.set()
+            begun.result(10)
+            if heard:  # the loop has been told, and is about to tell the task
+                asyncio.get_running_loop().call_soon(task.cancel)
+            else:
+                task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(task, 5)
+
+    asyncio.run(work())
+
+
+def test_short_calls_in_a_row_let_others_run() -> None:
+    async def work() -> None:
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        with ThreadPoolExecutor(1) as pool:
+            task = asyncio.create_task(other())
+            for _ in range(50):
+                await settle(pool, int)
+            task.cancel()
+        assert turns >= 50
+
+    asyncio.run(work())
 
 
 def test_the_error_of_a_cancelled_commit_is_kept_as_the_cause() -> None:

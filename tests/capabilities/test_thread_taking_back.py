@@ -106,6 +106,72 @@ def test_news_are_read_alone_unless_the_past_is_read_otherwise_now(client: Calla
     assert t.news(one.seen)[1:] == ([said(2), said(3)], False), "it is another conversation now"
 
 
+CALL: dict[str, Any] = {"type": "function_call", "call_id": "c", "name": "pay", "arguments": "{}"}
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "say": lambda t: t.append(said(1), said(2)),
+    "call": lambda t: t.append(CALL),
+    "answer": lambda t: t.append({"type": "function_call_output", "call_id": "c", "output": "late"}),
+    "note": lambda t: t.decide("something"),
+    "take back": lambda t: t.take_back(),
+    "repair": lambda t: t.repair(),
+    "compact": lambda t: t.compact(lambda messages: "shorter", keep_last=2),
+    "end": lambda t: t.delete(),
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.sampled_from(sorted(CHANGES)), max_size=4), max_size=8))
+def test_who_reads_only_what_is_new_has_what_everybody_reads(rounds: list[list[str]]) -> None:
+    t = Tenuto("tester", "volatile:").thread("t")
+    seen, held = None, []
+    for changes in rounds:
+        for change in changes:
+            CHANGES[change](t)
+        news = t.news(seen)
+        seen, held = news.seen, [*held, *news.messages] if news.goes_on else news.messages
+        assert held == t.messages()
+
+
+def test_a_thread_that_was_set_back_and_went_on_otherwise_is_read_anew(client: Callable[..., Tenuto]) -> None:
+    t = client().thread("t")
+    t.append(said(1))
+    for behind in range(3):
+        seen = t.news(None).seen
+        assert seen is not None
+        for n in range(behind):
+            t.append(said(n))
+        other = seen._replace(digest=b"another line of this number")
+        assert t.news(other)[1:] == (t.messages(), False), "what is held in memory is not what is in the store"
+        assert t.news(seen)[1:] == (t.messages(after=seen.place.messages), True)
+    ahead = seen._replace(number=seen.number + 9)
+    assert t.news(ahead)[1:] == (t.messages(), False)
+
+
+def test_what_is_new_costs_one_line_read_and_nothing_else(agent: Tenuto) -> None:
+    t = agent.thread("t")
+    t.append(*map(said, range(9)))
+    t.append(said(9), said(10))
+    t.take_back()  # repairs in force are not read again for what came later
+    seen, read = t.news(None).seen, []
+    kernel = agent.kernel
+    entries = kernel.entries
+
+    def noted(*args: Any, **given: Any) -> Any:
+        found = entries(*args, **given)
+        read.append(len(found))
+        return found
+
+    kernel.entries = noted  # type: ignore[method-assign]
+    assert t.news(seen) == (seen, [], True)
+    t.append(said(11))
+    assert t.news(seen)[1:] == ([said(11)], True)
+    assert read == [1, 1]
+    for n in (12, 13):
+        t.append(said(n))
+    assert t.news(seen)[1:] == ([said(n) for n in (11, 12, 13)], True)
+    assert read == [1, 1, 1, 3]
+
+
 def test_news_of_a_thread_whose_time_is_over(client: Callable[..., Tenuto], clock: HeldClock) -> None:
     t = client().thread("t", ttl="1h")
     t.append(said(1))

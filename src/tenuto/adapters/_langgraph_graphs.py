@@ -12,7 +12,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from langchain_core.messages import convert_to_openai_messages
+from langchain_core.messages import BaseMessage, convert_to_openai_messages
 from langgraph.checkpoint.base import CheckpointTuple, DeltaChannelHistory, PendingWrite
 
 from tenuto.adapters._langgraph_line import (
@@ -28,6 +28,7 @@ from tenuto.adapters._langgraph_line import (
 )
 from tenuto.adapters._langgraph_run import Look
 from tenuto.adapters._langgraph_writes import TaskWrites, Writes, indexed
+from tenuto.adapters.langchain import stored
 from tenuto.capabilities.blobs import Blobs
 from tenuto.capabilities.context import Context
 from tenuto.capabilities.lineage import THREAD, Placed
@@ -207,12 +208,17 @@ class Graphs:
             writes,
         )
 
-    def messages(self, thread: str) -> list[dict[str, Any]] | None:
-        """Return the conversation of a graph as dicts that every provider knows; None where there is none."""
+    def messages(self, thread: str, *, whole: bool) -> list[dict[str, Any]] | None:
+        """Return the conversation of a graph as dicts that every provider knows; None where there is none.
+
+        Where it is `whole`, what only LangChain has (ids, usage, metadata) is beside them, as in a thread of its history.
+        """
         found, _ = self.get(Place(thread, "", None), waits=False)
         messages = found.checkpoint["channel_values"].get("messages") if found is not None else None
         if not isinstance(messages, list):
             return None
+        if whole and all(isinstance(message, BaseMessage) for message in messages):
+            return [stored(message) for message in messages]
         return [dict(message) for message in convert_to_openai_messages(messages)]
 
     # -- listing -----------------------------------------------------------------------------------------------

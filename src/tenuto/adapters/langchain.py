@@ -146,6 +146,11 @@ def _dumped(message: BaseMessage) -> Message:
     return {"type": data.pop("type", None) or message.type, "data": {"content": message.content, **data}}
 
 
+def stored(message: BaseMessage) -> Message:
+    """Return a message as a thread keeps it: as the chat message that others read, and what only LangChain has beside it."""
+    return _Form().stored(_dumped(message))
+
+
 class TenutoChatHistory(BaseChatMessageHistory):
     """The messages of one conversation, kept as the thread `session_id` of an agent; sync and async.
 

@@ -1,6 +1,6 @@
 """The OpenAI Agents SDK on tenuto: `TenutoSession` keeps a session's items as a thread.
 
-    session = TenutoSession("user-123", agent)
+    session = TenutoSession("user-123", agent)               # or a path, as SQLiteSession takes it: "conversations.db"
     result = await Runner.run(assistant, "Where were we?", session=session)
 
 It owns no keys: the session is the thread of the same id, with everything a thread has (`thread.timeline()`, forks,
@@ -12,13 +12,15 @@ cleared. Clearing ends the thread. Each turn reads only what is new: what was re
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
+from tenuto.adapters import _opened
 from tenuto.adapters.conversation import AsyncConversation, Conversation, bridged
 from tenuto.aio import AsyncTenuto
 from tenuto.client import Tenuto
-from tenuto.errors import InvalidInput, MissingDriver
+from tenuto.errors import Closed, InvalidInput, MissingDriver
 from tenuto.kernel.durations import Duration
 
 try:
@@ -37,14 +39,15 @@ _VIEWS: Final = 256
 class TenutoSession:
     """A session of the OpenAI Agents SDK, kept as the thread `session_id` of an agent.
 
-    `user` is whose conversation it is, `tenant` whose part of the store: a name, or a function that finds it in the
+    `agent` is a `Tenuto` or an `AsyncTenuto`, or the URL or path of a store: sessions of one process that name the same
+    one share its client, which is closed with the last of them. `user` is whose conversation it is, `tenant` whose part of the store: a name, or a function that finds it in the
     context of the run (`user=lambda context: context.user_id`). `ttl` ends the session so long after its last turn.
     """
 
     def __init__(
         self,
         session_id: str,
-        agent: Tenuto | AsyncTenuto,
+        agent: Tenuto | AsyncTenuto | str | os.PathLike[str],
         *,
         user: str | Callable[[Context], str] | None = None,
         tenant: str | Callable[[Context], str] | None = None,
@@ -55,11 +58,17 @@ class TenutoSession:
         self.session_settings: SessionSettings | None = (
             SessionSettings() if session_settings is None else coerce_session_settings(session_settings)
         )
-        self._agent, self._pool = bridged(agent)
-        self._user, self._tenant, self._ttl = user, tenant, ttl
-        self._views: dict[tuple[str | None, str | None], AsyncConversation] = {}
-        if not callable(user) and not callable(tenant):
-            self._of(None)  # what cannot be a name is refused here, not in the middle of a run
+        self._own = _opened.take("openai-agents", agent) if isinstance(agent, str | os.PathLike) else None
+        self._closed = False
+        try:
+            self._agent, self._pool = bridged(agent if self._own is None else self._own.client)  # type: ignore[arg-type]
+            self._user, self._tenant, self._ttl = user, tenant, ttl
+            self._views: dict[tuple[str | None, str | None], AsyncConversation] = {}
+            if not callable(user) and not callable(tenant):
+                self._of(None)  # what cannot be a name is refused here, not in the middle of a run
+        except BaseException:
+            self.close()
+            raise
 
     async def get_items(
         self, limit: int | None = None, *, wrapper: RunContextWrapper[Any] | None = None
@@ -83,7 +92,19 @@ class TenutoSession:
         """End the session: nothing of it is read any more, and what it said is taken out of the store."""
         await self._of(wrapper).clear()
 
+    def close(self) -> None:
+        """End this object, not the conversation: any other call is then `Closed`. Calling it again does nothing.
+
+        A store that it opened itself is let go with the last session on it; an agent that was given stays open.
+        """
+        if not self._closed:
+            self._closed = True
+            if self._own is not None:
+                _opened.give_back(self._own)
+
     def _of(self, wrapper: RunContextWrapper[Any] | None) -> AsyncConversation:
+        if self._closed:
+            raise Closed(f"This {type(self).__name__} is closed; make another one with the same id to go on.")
         whose = (_found(self._tenant, wrapper, "tenant"), _found(self._user, wrapper, "user"))
         known = self._views.get(whose)
         if known is None:

@@ -23,6 +23,8 @@ KEPT: Final = "kept"
 
 _ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 _CHAT_KEYS: Final = frozenset({"tool_calls", "tool_call_id", "function_call", "name", "refusal", "audio"})
+_ITEM_KEYS: Final = frozenset({"role", "type", "id"})
+"""An item says what it is, who speaks, or which other one it stands for; one with none of these would be refused."""
 _BLOCKS: Final[dict[str, Shape]] = {
     **dict.fromkeys(("input_text", "output_text", "input_image", "input_file"), "responses"),
     **dict.fromkeys(("image_url", "input_audio", "file"), "chat"),
@@ -99,6 +101,8 @@ def fits(shape: Shape, message: Message) -> bool:
     """Tell whether a message can be given to a provider of this shape as it is."""
     found = shape_of(message)
     if found == shape:
+        if shape == "responses":
+            return not _ITEM_KEYS.isdisjoint(message)
         return shape != "anthropic" or message.keys() == {"role", "content"}
     if found != "any":
         return False

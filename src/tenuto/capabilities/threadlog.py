@@ -64,6 +64,8 @@ class Line(NamedTuple):
     kind: int
     place: Place
     data: Any
+    digest: bytes = b""
+    """As the store has it: of this line and of all before it. Nobody has it who only wrote the line."""
 
 
 class Part(NamedTuple):
@@ -123,7 +125,7 @@ class Log:
             return Line(entry.number, entry.written_at, "", None, GONE, Place(), None)
         # A thread of thousands of lines is read through here: no call of Python's own for a line or its place.
         writer, correlation_id, kind, place, data, *_ = codec.decode(entry[1], self.blobs.find)
-        return _new(Line, (entry[0], entry[2], writer, correlation_id, kind, _new(Place, place[:7]), data))
+        return _new(Line, (entry[0], entry[2], writer, correlation_id, kind, _new(Place, place[:7]), data, entry[3]))
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -173,11 +175,6 @@ class Log:
         """Return the thread as it is now, or None if it is not there; the last `page` lines are read at once."""
         found = self.backwards(None, min(page, _PAGE))
         return View(self, found) if found and self.is_live(found[0]) else None
-
-    def viewed(self, newest: Sequence[Entry]) -> View | None:
-        """Return the thread as it was when its newest entries were read, or None if it is not there."""
-        found = [self.unpack(entry) for entry in newest]
-        return View(self, found) if self.is_live(found[0]) else None
 
     def first_above(self, low: int, high: int, kind: int, count: int) -> int:
         """Return a line at or shortly before the first one, of `low` to `high`, whose place is above a count."""

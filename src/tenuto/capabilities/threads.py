@@ -16,7 +16,7 @@ import functools
 import itertools
 from collections.abc import Callable, Generator, Iterator
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from tenuto.capabilities import journal, timeline
 from tenuto.capabilities.context import Context, Fence
@@ -61,10 +61,18 @@ from tenuto.kernel.transact import Steps, paced
 
 Summarize = Callable[[list[Message]], str | Message | list[Message]]
 Instead = Callable[[Message], list[Message] | None]
-Elsewhere = Callable[[str], list[Message] | None]
-"""Returns the messages of a thread that is kept in another form, or None where it is not."""
-_NEWS: Final = 2
-"""So many lines are read at once to see what is new: mostly one or two are."""
+
+
+class Elsewhere(Protocol):
+    """Where a thread may be kept in another form."""
+
+    def __call__(self, thread: str, *, whole: bool) -> list[Message] | None:
+        """Return its messages, with all that their writer would miss if they are the `whole`; None where it is not there."""
+        ...
+
+
+_NEWS: Final = 200
+"""So many new lines are read by themselves; of a thread that went on further everything is read again."""
 
 
 class Seen(NamedTuple):
@@ -72,6 +80,8 @@ class Seen(NamedTuple):
 
     number: int
     place: Place
+    digest: bytes
+    """Of the last line and of all before it: a store that was set back and went on otherwise has another one there."""
 
 
 class News(NamedTuple):
@@ -230,35 +240,50 @@ class Thread:
         Where only messages came since, the lines that brought them are all that is read; else everything, as by
         `messages()`. Where nothing came, nothing is even decoded.
         """
-        if known is None:
-            view = self._log.view()
-        else:
-            page = self._context.kernel.entries(self._log.own, limit=_NEWS, reverse=True)
+        if known is not None:
+            page = self._context.kernel.entries(self._log.own, limit=1, reverse=True)  # mostly there is one, or none
             new = page[0].number - known.number if page else 0
-            if page and new == 0 and (known.place.ttl is None or self._log.is_live(self._log.unpack(page[0]))):
-                return News(known, [], goes_on=True)
-            view = self._log.view(max(new, 1)) if not 0 < new <= len(page) else self._log.viewed(page[:new])
+            if 1 < new <= _NEWS:
+                page = self._context.kernel.entries(self._log.own, after=known.number, limit=new)
+            went_on = self._went_on(known, page) if 0 <= new <= _NEWS else None
+            if went_on is not None:
+                return went_on
+        view = self._log.view()
         if view is None:
             return News(None, self.unbegun(), goes_on=known is None)
-        seen = Seen(view.head.number, view.place)
-        before = known.place if known is not None else None
-        goes_on = before is not None and _frame(before) == _frame(seen.place) and before.messages <= seen.place.messages
-        low = before.messages if before is not None and goes_on else 0
-        return News(seen, _shown(view, low, seen.place.messages), goes_on)
+        seen = Seen(view.head.number, view.place, view.head.digest)
+        return News(seen, _shown(view, 0, seen.place.messages), goes_on=False)
+
+    def _went_on(self, known: Seen, page: list[Entry]) -> News | None:
+        """Return what the lines behind a known one bring, or that one again; None where more than messages changed.
+
+        Summaries and repairs name messages that were there before them: while these stay, what is new is read as it is.
+        """
+        if not page or page[0].forgotten or page[-1].forgotten:
+            return None
+        if page[0].number == known.number:
+            over = known.place.ttl is not None and page[0].written_at + known.place.ttl <= self._context.kernel.now()
+            return None if over or page[0].digest != known.digest else News(known, [], goes_on=True)
+        lines = [self._log.unpack(entry) for entry in page]
+        last = lines[-1]
+        if page[0].previous != known.digest or _frame(known.place) != _frame(last.place) or not self._log.is_live(last):
+            return None
+        found = [message for line in lines if line.kind == MESSAGES for message in line.data]
+        return News(Seen(last.number, last.place, last.digest), found, goes_on=True)
 
     def count(self) -> int:
         """Return how many messages were appended, which is the number of the last one."""
         last = self._log.last()
         return last.place.messages if last is not None and self._log.is_live(last) else len(self._elsewhere())
 
-    def _elsewhere(self) -> list[Message]:
+    def _elsewhere(self, *, whole: bool = False) -> list[Message]:
         """Return the messages of a thread without a log, if a framework keeps it."""
-        found = (look(self.id) for look in self._threads.elsewhere.values())
+        found = (look(self.id, whole=whole) for look in self._threads.elsewhere.values())
         return next((messages for messages in found if messages is not None), [])
 
     def unbegun(self) -> list[Message]:
         """Return what a framework keeps of a thread that never had a log: whoever goes on with it takes that over."""
-        return self._elsewhere() if self._threads.elsewhere and self._log.last() is None else []
+        return self._elsewhere(whole=True) if self._threads.elsewhere and self._log.last() is None else []
 
     # -- decisions and tool calls --------------------------------------------------------------------------
 
