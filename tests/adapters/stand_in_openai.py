@@ -4,7 +4,7 @@ No assertion is touched. `SQLiteSession` here is `TenutoSession` given the path 
 file at that very path, and a test that opens that file by itself meets our file, our locks and our transactions. What
 those tests do to the tables of SQLiteSession, they do here to what holds the same in ours:
 
-- the table of sessions is `records` (threads are listed there), that of messages is `entries` (the lines of threads);
+- the table of sessions is `records` (threads are listed there), that of messages is `log` (where their newest lines are);
 - a row whose text is no JSON, which the session cannot read as an item, is a line of the thread that is no item;
 - the connections are those that are really open on the file; a closed one is told in sqlite3's word for it;
 - the lock that sessions on one file share, and how many share it, are the client that they share and how many have it;
@@ -32,7 +32,7 @@ from tenuto.adapters.openai_agents import TenutoSession
 
 SAME = {
     "DROP TABLE agent_sessions": "DROP TABLE records",
-    "DROP TABLE agent_messages": "DROP TABLE entries",
+    "DROP TABLE agent_messages": "DROP TABLE log",
     "INSERT INTO agent_sessions (session_id) VALUES ('probe')": "INSERT INTO meta VALUES ('probe', x'')",
 }
 

@@ -40,9 +40,6 @@ CONNECTIONS = {
     ),
 }
 LINKS = {
-    "test_mkdir_parents_not_world_writable_under_permissive_umask": (
-        "with a umask of 0 the innermost folder of a store is closed to others, and those above it that had to be made are not"
-    ),
     "test_symlink_validation_reject_symlink_pointing_outside_memories": (
         "a store has no links; ours says of such a path that it does not exist, not that it would escape"
     ),

@@ -522,3 +522,12 @@ def test_one_conflict_in_a_batch_fails_nobody_else(path: Path) -> None:
     assert all(result in ((1,), (2,), "Conflict") for result in results)
     assert backend.check() == []
     backend.close()
+
+
+def test_folders_that_have_to_be_made_are_closed_to_others(tmp_path: Path) -> None:
+    umask = os.umask(0)
+    try:
+        Tenuto("a", tmp_path / "one" / "two" / "store.db").open().close()
+    finally:
+        os.umask(umask)
+    assert [place.stat().st_mode & 0o777 for place in (tmp_path / "one", tmp_path / "one" / "two")] == [0o700, 0o700]

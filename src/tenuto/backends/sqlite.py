@@ -563,8 +563,10 @@ def _fail(batch: list[Any], error: TenutoError) -> None:
 
 
 def _make_folder(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, each for its owner alone."""
     if not folder.exists():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _store_id(connection: apsw.Connection) -> bytes:
