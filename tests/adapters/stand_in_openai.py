@@ -40,8 +40,10 @@ SAME = {
 def same(sql: str) -> str:
     """Return what asks of our tables what a statement asks of SQLiteSession's."""
     counted = re.fullmatch(r"SELECT COUNT\(\*\) FROM agent_sessions WHERE session_id = '(\w+)'", sql)
-    if counted is not None:  # not only the listing: no key of any record may hold its name
-        return f"SELECT count(*) FROM records WHERE instr(key, CAST('{counted[1]}' AS BLOB))"
+    if counted is not None:  # not only the listing: no key of any record, and no commit in the log, may hold its name
+        name = f"CAST('{counted[1]}' AS BLOB)"
+        kept, new = f"FROM records WHERE instr(key, {name})", f"FROM log WHERE instr(body, {name})"
+        return f"SELECT (SELECT count(*) {kept}) + (SELECT count(*) {new})"
     return SAME.get(sql, sql)
 
 
