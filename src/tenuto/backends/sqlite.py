@@ -5,8 +5,10 @@ loss. `durability="process"` syncs at WAL checkpoints only: success survives kil
 takes the newest commits, never half of one.
 
 Reads have connections of their own and never wait for a writer. Writes go one batch at a time: inside
-the process by group commit, between processes by the lock file. A transaction validates each commit
-before it writes anything of it, so a conflict in a batch leaves the others untouched.
+the process by group commit, between processes by the lock file. A batch is one transaction and one row of
+the log; a thread beside folds the log into the tables. See `_sqlite_log`, and `_sqlite_tail` for what a process
+keeps at hand of it. Every commit is decided before anything of it is written, so a conflict in a batch leaves
+the others untouched.
 
 Every row carries a sum over all that it says, checked at every read, also where the answer is "there is
 nothing": the rows on both sides of an absent key must be whole, or its absence is not believed. The
