@@ -1,12 +1,13 @@
 """The log under damage, disk errors, interrupts and other processes: noticed, contained, and of one moment."""
 
+import contextlib
 import random
 
 import apsw
 import pytest
 from crash_harness import Child, beside, copy_store, flip, size
 
-from tenuto import Damaged, StorageUnavailable
+from tenuto import Damaged, InvalidInput, StorageUnavailable
 from tenuto.backends import _sqlite_tail
 from tenuto.backends import sqlite as sqlite_backend
 from tenuto.backends._sqlite_writes import WorkJob, Writer
@@ -149,6 +150,35 @@ def damage(path, statement, *values):
     raw.close()
 
 
+def test_a_refused_commit_leaves_nothing_behind(path):
+    # given a commit that would take entries from what is a record
+    backend = quiet(path)
+    backend.commit([], [Put(A, b"a record")])
+    with pytest.raises(InvalidInput):
+        backend.commit([], [Put(B, b"1"), Append(LOG, b"1"), Forget(A, 1, 1)])
+    # when others go on from what was there before it
+    assert backend.read([B]) == [None]
+    assert backend.commit([], [Append(LOG, b"1")]).versions == (1,)
+    assert backend.commit([Check(B, 0)], [Put(B, b"1")]).versions == (1,)
+    # then the store is whole, and can be folded
+    upkeep(backend)
+    assert [entry.value for entry in SqliteBackend(path).entries(LOG)] == [b"1"]
+    assert backend.check() == []
+
+
+def test_check_says_that_the_tables_lack_what_the_log_goes_on_from(path):
+    backend = quiet(path)
+    backend.commit([], [Append(LOG, b"1")])
+    backend.commit([], [Append(LOG, b"2")])
+    upkeep(backend)
+    backend.commit([], [Append(LOG, b"3")])
+    damage(path, "DELETE FROM entries WHERE value = ?", b"2")
+    reader = quiet(path)
+    with pytest.raises(Damaged):
+        reader.entries(LOG)
+    assert reader.check() != []
+
+
 def test_a_commit_that_meets_damage_leaves_nothing_behind(path):
     # given a stream whose third entry is damaged
     backend = quiet(path)
@@ -210,10 +240,8 @@ def test_a_damaged_entry_stops_its_own_stream_only(path):
     upkeep(backend)
     damage(path, "UPDATE entries SET written = written + 1")
     # when more is appended to it
-    try:
+    with contextlib.suppress(Damaged):
         backend.commit([], [Append(LOG, b"2")])
-    except Damaged:
-        pass
     # then everybody else can go on writing
     backend.commit([], [Put(keys.pack("other", "s", "large"), b"x" * 70_000)])
 
