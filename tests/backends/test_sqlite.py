@@ -346,7 +346,7 @@ def test_expired_records_become_tombstones_and_then_floors(path: Path) -> None:
     clock.advance(REQUEST_LIFE + 61)
     backend.upkeep()
     assert rows("records") == 2  # the other record, and the floor
-    assert rows("requests") == 1  # the counter
+    assert rows("outcomes") == 1  # the counter
     assert backend.commit([Check(A, 0)], [Put(A, b"3")]).versions == (3,)
     assert backend.check() == []
     backend.close()

@@ -120,7 +120,7 @@ def test_a_snapshot_from_before_a_fold_stays_what_it_was(path: Path) -> None:
     backend = quiet(path)
     backend.commit([], [Put(A, b"1"), Append(LOG, b"1")])
     backend.commit([], [Put(A, b"2"), Append(LOG, b"2")])
-    with backend._readers.one() as connection, reading.Snapshot(connection, backend._memory) as (tail, at):
+    with backend._readers.one() as connection, reading.snapshot(connection, backend._memory) as (tail, at):
         # when others write, fold, take away and write on
         backend.commit([], [Put(A, b"3"), Append(LOG, b"3")])
         fold(backend)

@@ -124,12 +124,12 @@ def test_a_flipped_bit_in_the_lock_file_loses_nothing(whole, path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rows", ["requests", "floors"])
+@pytest.mark.parametrize("rows", ["outcomes", "floors"])
 def test_a_flipped_bit_in_the_writers_own_rows_is_noticed(whole, path, rows):
     # given the rows that make a retry apply once and keep versions from restarting, when one is damaged
     source, told = whole
     began = time.monotonic()
-    in_use = _bits_in_use(source, rows) if rows == "requests" else _bits_of_floors(source)
+    in_use = _bits_in_use(source, rows) if rows == "outcomes" else _bits_of_floors(source)
     bits = random.Random(9).sample(in_use, min(len(in_use), size(150, 1_500)))
     counted, bad = flip_many(source, told, path, "", bits, judge_by_writing)
     # then a request is not applied again and a version is not given twice, unless check() says why

@@ -195,7 +195,7 @@ def test_a_commit_that_meets_damage_leaves_nothing_behind(path):
     assert backend.commit([Check(A, 0)], [Put(A, b"1")]).versions == (1,)
 
 
-def test_a_sweep_that_meets_damage_never_lets_versions_restart(path):
+def test_a_sweep_that_meets_damage_never_lets_versions_restart(path, caplog):
     # given a tombstone at version 4 and a damaged record, both due, and a client that knows that there is no floor
     clock = HeldClock()
     one, two = quiet(path, clock=clock), quiet(path, clock=clock)
@@ -209,9 +209,9 @@ def test_a_sweep_that_meets_damage_never_lets_versions_restart(path):
     clock.advance(3_800)
     one.commit([], [Put(keys.pack("t", "elsewhere"), b"1")])
     two.commit([], [Put(C, b"1")])
-    # when the sweep fails half-way
-    with pytest.raises(Damaged):
-        upkeep(one, Writer.sweep)
+    # when the sweep comes upon it
+    upkeep(one, Writer.sweep)
+    assert "could not be swept" in caplog.text
     # then the key goes on where it was, whoever writes it
     assert two.commit([], [Put(A, b"again")]).versions[0] > 4
 

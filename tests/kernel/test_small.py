@@ -4,12 +4,15 @@ import subprocess
 import sys
 from datetime import timedelta
 from itertools import islice
+from typing import Any
 
 import pytest
 
+from tenuto.backends.volatile import VolatileBackend
 from tenuto.errors import InvalidInput
-from tenuto.kernel import correlation, durations, transact
+from tenuto.kernel import correlation, durations, keys, transact
 from tenuto.kernel.clock import Steady, SystemClock
+from tenuto.kernel.contract import Commit, Put
 from tenuto.testing import HeldClock
 
 
@@ -75,9 +78,22 @@ def test_a_request_id_tells_when_it_was_made_and_is_new_once() -> None:
     request = transact.new_request(1234.567)
     assert len(request) == 16
     assert transact.request_time(request) == 1234.567
-    assert transact.is_first_use(request)
-    assert not transact.is_first_use(request)
-    assert not transact.is_first_use(b"x" * 16)
+    assert not transact.is_first_use(request)  # whoever made it may have handed it on
+
+
+def test_a_request_id_that_settling_made_is_new_once() -> None:
+    asked: list[tuple[bytes, list[bool]]] = []
+
+    class Asking(VolatileBackend):
+        def commit(self, checks: Any, writes: Any, *, request: bytes | None = None) -> Commit:
+            assert request is not None
+            asked.append((request, [transact.is_first_use(request) for _ in range(2)]))
+            return super().commit(checks, writes, request=request)
+
+    key = keys.pack("t", "s", "k")
+    transact.drive(transact.settle(Asking(), [], [Put(key, b"1")]), SystemClock())
+    transact.drive(transact.settle(Asking(), [], [Put(key, b"1")], asked[0][0]), SystemClock())
+    assert asked == [(asked[0][0], [True, False]), (asked[0][0], [False, False])]
 
 
 def test_a_traceparent_gives_its_trace_id() -> None:

@@ -11,8 +11,8 @@ outlives a killed process; it is not synced, so after a power loss it may be beh
 what was synced before it.
 
 **The word.** Beside the mark, the number and digest of the last commit once more, and before them a byte that
-is set while a commit is under way. A process whose own newest commit has this word knows, by one comparison,
-that no other has been acknowledged since. Who is killed between leaves the byte set, and the store is asked.
+is cleared while a commit is under way. A process whose own newest commit has this word knows, by one comparison,
+that no other has been acknowledged since. Who is killed between leaves the byte cleared, and the store is asked.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _MAGIC: Final = b"tnm1"
 _SUM: Final = 8
 _SLOT: Final = _LAYOUT.size + _SUM
 _PLACES: Final = tuple(slice(at, at + _SLOT) for at in _SLOTS)
-_BUSY: Final = 1024
-_WORD: Final = slice(_BUSY, _BUSY + 25)
-_NUMBER: Final = slice(_BUSY + 1, _BUSY + 25)
+_SETTLED: Final = 1024
+_WORD: Final = slice(_SETTLED, _SETTLED + 25)
+_NUMBER: Final = slice(_SETTLED + 1, _SETTLED + 25)
 _sha256 = hashlib.sha256
 
 if sys.platform == "win32":
@@ -93,7 +93,7 @@ class Mark(NamedTuple):
 
 def word_of(number: int, chain: bytes) -> bytes:
     """Return the word of a commit that is not under way."""
-    return b"\x00" + number.to_bytes(8, "big", signed=True) + chain
+    return b"\x01" + number.to_bytes(8, "big", signed=True) + chain
 
 
 class LockFile:
@@ -144,11 +144,14 @@ class LockFile:
 
     def says(self, word: bytes) -> bool:
         """Tell whether the commit of this word is the last, and none is under way."""
-        return self._shared[_WORD] == word
+        try:
+            return self._shared[_WORD] == word
+        except ValueError:  # it was closed meanwhile
+            return False
 
     def committing(self) -> None:
         """Note that a commit is under way; `store` ends it. A process killed between leaves the note."""
-        self._shared[_BUSY] = 1
+        self._shared[_SETTLED] = 0
 
     def store(self, mark: Mark) -> None:
         """Note a commit. Call it with the lock held."""
@@ -157,7 +160,7 @@ class LockFile:
         word = word_of(mark[1], mark[2])
         # The byte last: who compared between the two would take the old word for the newest.
         self._shared[_NUMBER] = word[1:]
-        self._shared[_BUSY] = 0
+        self._shared[_SETTLED] = 1
 
     def start_over(self, mark: Mark) -> None:
         """Note a store whose number may be lower than the mark's; both slots are written."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import apsw
 
 from tenuto.backends import _sqlite_rows as rows
+from tenuto.backends._sqlite_log import moment
+from tenuto.backends._sqlite_tail import read_tail
 from tenuto.errors import Damaged
 from tenuto.kernel.contract import Entry, Finding
 
@@ -25,6 +27,19 @@ def check_rows(connection: apsw.Connection) -> list[Finding]:
     return findings + _check_entries(connection, streams)
 
 
+def check_log(connection: apsw.Connection) -> list[Finding]:
+    """Return where the log goes on from entries that the tables do not have."""
+    findings: list[Finding] = []
+    with moment(connection):
+        for stream, pending in read_tail(connection).streams.items():
+            try:
+                if pending.first > 1:
+                    rows.end_at(connection, stream, pending.stream, pending.first - 1)
+            except Damaged as error:
+                findings.append(Finding("chain", f"The log goes on from what is not there. {error}"))
+    return findings
+
+
 def _check_entries(connection: apsw.Connection, streams: dict[int, bytes]) -> list[Finding]:
     findings: list[Finding] = []
     seen: set[int] = set()
@@ -33,7 +48,7 @@ def _check_entries(connection: apsw.Connection, streams: dict[int, bytes]) -> li
         if rows.stream_of(row[0]) != stream:
             last, stream = _BEFORE_THE_FIRST, rows.stream_of(row[0])
             seen.add(stream)
-            if stream not in streams:
+            if stream not in streams and not rows.has_stream(connection, stream):  # it may have begun meanwhile
                 findings.append(Finding("chain", f"Entries of stream {stream} have lost their stream."))
         name = streams.get(stream, b"")
         try:

@@ -28,7 +28,7 @@ def write(connection: apsw.Connection, tail: Tail) -> None:
             kept.append(rows.record_row(stream, STREAM, pending.stream, pending.given[0][2], None, None))
             last = rows.End(pending.stream, 0, 0.0, b"")
         else:
-            last = rows.end_at(connection, stream, pending.stream, pending.first - 1)
+            last = rows.linked_to(connection, pending.stream, pending.first - 1)
         for _, value, at, versions in pending.given:
             last, row = rows.following(last, at, versions, value)
             added.append(row)
@@ -38,7 +38,7 @@ def write(connection: apsw.Connection, tail: Tail) -> None:
     if added:
         run(rows.ADD_ENTRY, added)
     if tail.requests:
-        run("INSERT INTO requests VALUES (?, ?, ?)", [_outcome(commit) for commit in tail.requests.values()])
+        run("INSERT OR IGNORE INTO outcomes VALUES (?, ?, ?)", [_outcome(commit) for commit in tail.requests.values()])
 
 
 def _outcome(commit: Decided) -> tuple[bytes | None, bytes, bytes]:
@@ -46,9 +46,11 @@ def _outcome(commit: Decided) -> tuple[bytes | None, bytes, bytes]:
     return commit.request, commit.content, digest(commit.request or b"", commit.content, body)[:8] + body
 
 
-def forget(connection: apsw.Connection, write: Forget, stream: int) -> None:
+def forget(connection: apsw.Connection, write: Forget, stream: int, end: int) -> None:
     """Take away the values of entries that are in the tables; what links them stays."""
-    found = rows.forgettable(connection, write.stream, stream, write.first, write.last)
+    if write.first > end:  # a larger number would reach into the ids of another stream
+        return
+    found = rows.forgettable(connection, write.stream, stream, write.first, min(write.last, end))
     gone = [(rows.forgotten(own, total), row_id) for row_id, _, _, _, total, _, own in found]
     if gone:
         connection.executemany("UPDATE entries SET value = NULL, digest = ? WHERE id = ?", gone)

@@ -12,8 +12,9 @@ head and of the chain before it. So the row of the last commit vouches for all o
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import apsw
@@ -25,7 +26,10 @@ from tenuto.kernel.codec import digest
 from tenuto.kernel.contract import AnyCheck, Append, Check, Delete, Forget, Put, Write
 
 _PUT, _DELETE, _APPEND, _FORGET = range(4)
-_ADD: Final = "INSERT INTO log VALUES (?, ?, ?, ?)"
+_ADD: Final = (
+    "INSERT INTO log SELECT ?, ?, ?, ? WHERE ? = coalesce((SELECT chain FROM log ORDER BY id DESC LIMIT 1), "  # noqa: S608
+    f"(SELECT content FROM outcomes WHERE id = x'{COUNTER.hex()}'), zeroblob(16))"
+)
 _SINCE: Final = "SELECT id, chain, head, body FROM log WHERE id > ? ORDER BY id"
 _SPAN: Final = "SELECT (SELECT min(id) FROM log), id, chain FROM log ORDER BY id DESC LIMIT 1"
 _sha256 = hashlib.sha256
@@ -60,6 +64,17 @@ class Logged(NamedTuple):
     size: int
 
 
+@contextlib.contextmanager
+def moment(connection: apsw.Connection) -> Iterator[None]:
+    """Let everything that is read through a connection be of one moment."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:  # an error of the disk has ended it already
+            connection.execute("ROLLBACK")
+
+
 def packed(checks: Sequence[AnyCheck], writes: Sequence[Write]) -> bytes:
     """Return what a commit was given, as bytes. A value that two writes share is in it once."""
     told: list[Any] = []
@@ -68,14 +83,14 @@ def packed(checks: Sequence[AnyCheck], writes: Sequence[Write]) -> bytes:
     for write in writes:
         if type(write) is Put:
             key, value, ttl = write
-            told.append((_PUT, key, at if value is shared else value, ttl))
+            told.append((_PUT, key, at if value == shared else value, ttl))
         elif type(write) is Append:
             key, value = write
-            told.append((_APPEND, key, at if value is shared else value))
+            told.append((_APPEND, key, at if value == shared else value))
         else:
             told.append((_DELETE if type(write) is Delete else _FORGET, *write))
             continue
-        if value is not shared:
+        if value != shared:
             shared, at = value, len(told) - 1
     given = [(check[0], check[1], type(check) is Check) for check in checks] if checks else ()
     return ormsgpack.packb((given, told))
@@ -108,9 +123,13 @@ def chained(before: bytes, number: int, head: bytes) -> bytes:
     return _sha256(before + number.to_bytes(8, "big") + head).digest()[:16]
 
 
-def add(run: Any, number: int, chain: bytes, head: bytes, blobs: Sequence[bytes]) -> None:
-    """Write a row, in a transaction of its own if none is open."""
-    run(_ADD, (number, chain, head, blobs[0] if len(blobs) == 1 else b"".join(blobs)))
+def add(connection: apsw.Connection, before: bytes, row: tuple[int, bytes, bytes], blobs: Sequence[bytes]) -> bool:
+    """Write a row, in a transaction of its own, if the last one is the one that it goes on from; tell whether it is.
+
+    That holds whatever has become of the lock file: SQLite's own lock and this comparison let no commit get lost.
+    """
+    connection.execute(_ADD, (*row, blobs[0] if len(blobs) == 1 else b"".join(blobs), before))
+    return connection.changes() == 1
 
 
 def span(connection: apsw.Connection) -> tuple[int, Counter] | None:
@@ -165,9 +184,12 @@ def cut(connection: apsw.Connection) -> int:
 # -- how far the tables have come ------------------------------------------------------------------
 
 
-def folded(connection: apsw.Connection) -> Counter:
-    """Return the last transaction that is in the tables."""
-    found: list[Any] = connection.execute("SELECT content, outcome FROM requests WHERE id = ?", (COUNTER,)).fetchall()
+def folded(connection: apsw.Connection, table: str = "outcomes") -> Counter:
+    """Return the last transaction that is in the tables; before format 3 the table had another name."""
+    found: list[Any] = connection.execute(
+        f"SELECT content, outcome FROM {table} WHERE id = ?",  # noqa: S608
+        (COUNTER,),
+    ).fetchall()
     return counted(*found[0]) if found else Counter(0, bytes(16))
 
 
@@ -182,17 +204,14 @@ def count(run: Any, counter: Counter) -> None:
     """Note that the tables hold everything up to a transaction."""
     number = counter.number.to_bytes(8, "big")
     run(
-        "INSERT OR REPLACE INTO requests VALUES (?, ?, ?)",
+        "INSERT OR REPLACE INTO outcomes VALUES (?, ?, ?)",
         (COUNTER, counter.chain, number + digest(COUNTER, counter.chain, number)[:8]),
     )
 
 
 def last(connection: apsw.Connection) -> Counter:
     """Return the last transaction, in the log or else in the tables, as of one moment; the log is believed on the way."""
-    connection.execute("BEGIN")
-    try:
+    with moment(connection):
         counter = folded(connection)
         rows = since(connection, counter)
-    finally:
-        connection.execute("ROLLBACK")
     return Counter(rows[-1].number, rows[-1].chain) if rows else counter

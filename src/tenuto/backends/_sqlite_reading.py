@@ -6,13 +6,16 @@ the same transaction.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apsw
 
 from tenuto.backends import _sqlite_rows as rows
+from tenuto.backends._sqlite_log import moment
 from tenuto.backends._sqlite_rows import RECORD
 from tenuto.backends._sqlite_tail import Memory, Tail, read_tail, record_of
 from tenuto.errors import Damaged
@@ -20,30 +23,16 @@ from tenuto.kernel import keys
 from tenuto.kernel.contract import Entry, Record
 
 
-class Snapshot:
-    """A moment of the store, as long as the block lasts."""
-
-    def __init__(self, connection: apsw.Connection, memory: Memory) -> None:
-        self._connection = connection
-        self._memory = memory
-
-    def __enter__(self) -> tuple[Tail, int]:
-        """Return the tail, and the transaction as of which it is to be read."""
-        self._connection.execute("BEGIN")
-        try:
-            return self._memory.view(self._connection)
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        """End it."""
-        self._connection.execute("ROLLBACK")
+@contextlib.contextmanager
+def snapshot(connection: apsw.Connection, memory: Memory) -> Iterator[tuple[Tail, int]]:
+    """Give a moment of the store: the connection's snapshot, a tail, and the transaction as of which to read it."""
+    with moment(connection):
+        yield memory.view(connection)
 
 
 def read(connection: apsw.Connection, memory: Memory, wanted: Sequence[bytes], now: float) -> list[Record | None]:
     """Return the live record at each key, all from one moment."""
-    with Snapshot(connection, memory) as (tail, at):
+    with snapshot(connection, memory) as (tail, at):
         found: dict[bytes, Record | None] = {}
         for key in wanted:
             row = tail.row(key, at)
@@ -71,24 +60,16 @@ def scan(
         high = after if high is None else min(high, after)
     elif after is not None:
         low = max(low, after + b"\x00")
-    with Snapshot(connection, memory) as (tail, at):
-        said = {key: row for key in tail.between(low, high) if (row := tail.row(key, at)) is not None}
+    with snapshot(connection, memory) as (tail, at):
         stored = _stored(connection, low, high, limit, reverse=reverse)
-        if not said:
-            return _first(limit, (record for record in stored if lives(record, now)))
-        kept = (record for record in stored if record.key not in said and lives(record, now))
-        told = [record for key, row in said.items() if (record := record_of(key, row, now)) is not None]
-        if reverse:
-            told.reverse()
-        return _first(limit, heapq.merge(kept, told, key=_key, reverse=reverse))
+        kept = (record for record in stored if lives(record, now) and tail.row(record.key, at) is None)
+        said = tail.between(low, high, at, reverse=reverse)
+        told = (record for key, row in said if (record := record_of(key, row, now)) is not None)
+        return list(itertools.islice(heapq.merge(kept, told, key=_key, reverse=reverse), limit))
 
 
 def _key(record: Record) -> bytes:
     return record.key
-
-
-def _first(limit: int, records: Iterator[Record]) -> list[Record]:
-    return [record for _, record in zip(range(limit), records, strict=False)]
 
 
 def _stored(
@@ -113,7 +94,7 @@ def entries(
     connection: apsw.Connection, memory: Memory, stream: bytes, after: int | None, limit: int, *, reverse: bool
 ) -> list[Entry]:
     """Return up to `limit` entries of a stream by number, all from one moment."""
-    with Snapshot(connection, memory) as (tail, at):
+    with snapshot(connection, memory) as (tail, at):
         pending = tail.entries(connection, stream, at)
         if not pending:
             return rows.find_entries(connection, stream, after, limit, reverse=reverse)
@@ -137,18 +118,15 @@ def entries(
 
 def sizes(connection: apsw.Connection) -> tuple[int, int, int]:
     """Return how many records and entries there are, and how many commits were made."""
-    connection.execute("BEGIN")
-    try:
+    with moment(connection):
         tail = read_tail(connection)
         count: Any = connection.execute(
             "SELECT (SELECT count(*) FROM records WHERE kind = 0), (SELECT count(*) FROM entries)"
         ).fetchall()[0]
-        stored, hidden = rows.find_many(connection, list(tail.records)), 0
+        stored = rows.find_many(connection, list(tail.records))
         hidden = sum(record is not None for record in stored.values())
         told = sum(row.kind == RECORD for row in tail.records.values())
         pending = sum(len(pending.given) for pending in tail.streams.values())
-    finally:
-        connection.execute("ROLLBACK")
     return count[0] - hidden + told, count[1] + pending, tail.number
 
 

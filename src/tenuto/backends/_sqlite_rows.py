@@ -23,10 +23,10 @@ RECORD, TOMBSTONE, STREAM, FLOOR = 0, 1, 2, 3
 
 _RECORD_META: Final = struct.Struct(">qB?ddH")
 _ENTRY_META: Final = struct.Struct(">qdH")
-_RECORD: Final = "key, kind, version, written, expires, sum, value"
+_RECORD: Final = "key, kind, version, written, expires, seal, value"
 _ENTRY: Final = "id, written, versions, previous, sum, value, digest"
 _ONE: Final = f"SELECT {_RECORD} FROM records WHERE key = ?"  # noqa: S608 - constants only, here and below
-_HEAD: Final = "SELECT key, kind, version, written, expires, digest, sum FROM records WHERE key = ?"
+_HEAD: Final = "SELECT key, kind, version, written, expires, digest, seal FROM records WHERE key = ?"
 _BELOW: Final = f"SELECT {_RECORD} FROM records WHERE key < ? ORDER BY key DESC LIMIT 1"  # noqa: S608
 _ABOVE: Final = f"SELECT {_RECORD} FROM records WHERE key > ? ORDER BY key LIMIT 1"  # noqa: S608
 _UP: Final = f"SELECT {_ENTRY} FROM entries WHERE id > ? AND id < ? ORDER BY id LIMIT ?"  # noqa: S608
@@ -92,9 +92,9 @@ def entry_id(stream: int, number: int) -> int:
 
 
 SET_RECORD: Final = (
-    "INSERT INTO records (key, kind, version, written, expires, digest, sum, value) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
+    "INSERT INTO records (key, kind, version, written, expires, digest, seal, value) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
     "ON CONFLICT (key) DO UPDATE SET kind = excluded.kind, version = excluded.version, written = excluded.written, "
-    "expires = excluded.expires, digest = excluded.digest, sum = excluded.sum, value = excluded.value"
+    "expires = excluded.expires, digest = excluded.digest, seal = excluded.seal, value = excluded.value"
 )
 ADD_ENTRY: Final = (
     "INSERT INTO entries (id, written, versions, previous, digest, sum, value) VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -218,10 +218,9 @@ def find_entries(
     if row is None or row.kind != STREAM:
         return []
     low, high = row.version << _SHIFT, (row.version + 1) << _SHIFT
-    if after is not None and reverse:
-        high = low | max(after, 0)
-    elif after is not None:
-        low |= max(after, 0)
+    if after is not None:
+        after = min(max(after, 0), (1 << _SHIFT) - 1)
+        low, high = (low, low | after) if reverse else (low | after, high)
     stored = connection.execute(_DOWN if reverse else _UP, (low, high, limit)).fetchall()
     found = _believed_entries(stored, stream)
     expected = [entry.number for entry in found]
@@ -295,6 +294,13 @@ def end_at(connection: apsw.Connection, stream: bytes, stream_id: int, number: i
     return _end(connection.execute(_EXACTLY, (entry_id(stream_id, number),)).fetchall(), stream)
 
 
+def linked_to(connection: apsw.Connection, stream_id: int, number: int) -> End:
+    """Return an entry as it is stored, believed or not: one that is damaged must not stop what follows it."""
+    found: list[Any] = connection.execute(_EXACTLY, (entry_id(stream_id, number),)).fetchall()
+    written, total = (found[0][1], found[0][5]) if found else (0.0, b"")
+    return End(stream_id, number, written if type(written) is float else 0.0, total if type(total) is bytes else b"")
+
+
 def _end(found: list[Any], stream: bytes) -> End:
     if found:
         row_id, written, versions, previous, digest, own = found[0]
@@ -339,6 +345,12 @@ def every_entry(connection: apsw.Connection) -> Iterator[tuple[Any, ...]]:
             return
         yield from stored
         low = stored[-1][0]
+
+
+def has_stream(connection: apsw.Connection, number: int) -> bool:
+    """Tell whether there is a stream of that id; all records are gone through."""
+    found = connection.execute("SELECT 1 FROM records WHERE kind = ? AND version = ? LIMIT 1", (STREAM, number))
+    return bool(found.fetchall())
 
 
 def stream_of(row_id: int) -> int:

@@ -21,7 +21,7 @@ from tenuto.errors import InvalidInput, NewerFormat
 
 APPLICATION_ID: Final = 0x74656E75  # "tenu"
 COUNTER: Final = b"\xff" * 16
-"""The row of `requests` that says up to which commit the tables hold everything. Ids grow with time, so this
+"""The row of `outcomes` that says up to which commit the tables hold everything. Ids grow with time, so this
 last id shares its page with the newest requests: keeping count dirties no page of its own."""
 
 
@@ -78,8 +78,13 @@ MIGRATIONS: list[Migration] = [
     Migration(
         3,
         "a log of transactions",
-        # Each is one row, which is folded into the tables later; who does not know it would miss the newest.
-        "CREATE TABLE log (id INTEGER PRIMARY KEY, chain BLOB NOT NULL, head BLOB NOT NULL, body BLOB NOT NULL);",
+        # Each is one row, which is folded into the tables later. A process of an older version that still has the
+        # file open would miss what is there, and write past it: the new names end that, with an error.
+        """
+        CREATE TABLE log (id INTEGER PRIMARY KEY, chain BLOB NOT NULL, head BLOB NOT NULL, body BLOB NOT NULL);
+        ALTER TABLE requests RENAME TO outcomes;
+        ALTER TABLE records RENAME COLUMN sum TO seal;
+        """,
         3,
         3,
     ),
@@ -96,7 +101,7 @@ SCHEMA: Final = {
     "records": (
         "CREATE TABLE records ( id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, kind INTEGER NOT NULL, "
         "version INTEGER NOT NULL, written REAL NOT NULL, expires REAL, digest BLOB NOT NULL, "
-        "sum BLOB NOT NULL, value BLOB )"
+        "seal BLOB NOT NULL, value BLOB )"
     ),
     "entries": (
         "CREATE TABLE entries ( id INTEGER PRIMARY KEY, written REAL NOT NULL, versions BLOB NOT NULL, "
@@ -105,8 +110,8 @@ SCHEMA: Final = {
     "live": "CREATE INDEX live ON records (key) WHERE kind = 0",
     "expiring": "CREATE INDEX expiring ON records (expires) WHERE expires IS NOT NULL",
     "log": "CREATE TABLE log (id INTEGER PRIMARY KEY, chain BLOB NOT NULL, head BLOB NOT NULL, body BLOB NOT NULL)",
-    "requests": (
-        "CREATE TABLE requests (id BLOB PRIMARY KEY, content BLOB NOT NULL, outcome BLOB NOT NULL) WITHOUT ROWID"
+    "outcomes": (
+        'CREATE TABLE "outcomes" (id BLOB PRIMARY KEY, content BLOB NOT NULL, outcome BLOB NOT NULL) WITHOUT ROWID'
     ),
     "meta": "CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
     "migrations": ("CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied REAL NOT NULL)"),

@@ -11,10 +11,11 @@ is that of the last transaction, as long as none is under way. Else the log is a
 
 from __future__ import annotations
 
+import itertools
 import operator
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import apsw
@@ -79,7 +80,7 @@ class Tail:
         self.streams: dict[bytes, Pending] = {}
         self.requests: dict[bytes, Decided] = {}
         self._order: list[bytes] = []
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # a signal's handler may read in the middle of it
 
     @property
     def full(self) -> bool:
@@ -112,11 +113,11 @@ class Tail:
             if type(write) is Put:
                 key, value, ttl = write
                 expires = None if ttl is None else at + ttl
-                records[key] = _made(Row, (number, RECORD, version, at, expires, value, records.get(key)))
+                records[key] = _made(Row, (number, RECORD, version, at, expires, bytes(value), records.get(key)))
             elif type(write) is Append:
                 pending = self.streams.get(write.stream) or Pending(place, version)
                 if version > pending.last:
-                    pending.given.append((number, write.value, at, versions))
+                    pending.given.append((number, bytes(write.value), at, versions))
                 self.streams[write.stream] = pending
                 self.highest = max(self.highest, place)
             elif place:
@@ -134,13 +135,17 @@ class Tail:
             row = row.older
         return row
 
-    def between(self, low: bytes, high: bytes | None) -> list[bytes]:
-        """Return the keys with low <= key < high, in order."""
+    def between(self, low: bytes, high: bytes | None, at: int, *, reverse: bool) -> Iterator[tuple[bytes, Row]]:
+        """Yield what the tail says, as of a transaction, of keys with low <= key < high, in order."""
         with self._mutex:
             if len(self._order) != len(self.records):
-                self._order = sorted(self.records)
+                self._order = sorted([*self._order, *itertools.islice(self.records, len(self._order), None)])
             order = self._order
-        return order[bisect_left(order, low) : None if high is None else bisect_left(order, high)]
+        places = range(bisect_left(order, low), len(order) if high is None else bisect_left(order, high))
+        for place in reversed(places) if reverse else places:
+            row = self.row(order[place], at)
+            if row is not None:
+                yield order[place], row
 
     def entries(self, connection: apsw.Connection, stream: bytes, at: int) -> Sequence[Entry]:
         """Return the entries of a stream that the tail has as of a transaction.
@@ -193,7 +198,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.tail = Tail(Counter(-1, b""))
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
 
     def renew(self, tail: Tail) -> None:
         """Keep a tail that begins anew, if it is not behind the one that is here."""

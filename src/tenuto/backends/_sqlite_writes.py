@@ -11,6 +11,7 @@ be written twice, for values that are taken away, and for upkeep.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeGuard
 
@@ -25,7 +26,7 @@ from tenuto.backends._sqlite_log import Counter, Decided, Logged
 from tenuto.backends._sqlite_rows import FLOOR, RECORD, STREAM, TOMBSTONE
 from tenuto.backends._sqlite_schema import COUNTER
 from tenuto.backends._sqlite_tail import Memory, Row, Tail, read_tail
-from tenuto.errors import Conflict, Damaged, InvalidInput, RequestExpired, RequestReused, TooLarge
+from tenuto.errors import Conflict, Damaged, InvalidInput, RequestExpired, RequestReused, TenutoError, TooLarge
 from tenuto.kernel import keys
 from tenuto.kernel.codec import digest
 from tenuto.kernel.contract import (
@@ -39,6 +40,8 @@ from tenuto.kernel.contract import (
     Forget,
     Put,
     Write,
+    content_of,
+    fingerprint,
 )
 from tenuto.kernel.transact import is_first_use, request_time
 
@@ -47,6 +50,7 @@ _DIRECT_BYTES: Final = 64 * 1024
 _SWEEP_ROWS: Final = 500
 _MOST_STREAMS: Final = 1 << 23
 _sha256 = hashlib.sha256
+_log = logging.getLogger("tenuto.sqlite")
 _made: Any = tuple.__new__  # without the type's own constructor, which takes three times as long
 
 
@@ -99,6 +103,7 @@ class Writer:
         self._commits: list[Decided] = []
         self._blobs: list[bytes] = []
         self._made: dict[bytes, Decided] = {}
+        self._last_stream = 0  # the id given to one last, if one was
         self._row: tuple[int, bytes, bytes] = (0, b"", b"")
         self._requests: dict[bytes, tuple[bytes, bytes]] = {}
 
@@ -110,13 +115,14 @@ class Writer:
         self._direct, self._changed, self._folded = direct, False, False
         if direct:
             self._run("BEGIN IMMEDIATE")
-        tail = self._memory.tail if fresh else self._newest()
+        tail = self._memory.tail if fresh and not direct else self._newest()
         if tail is not self._tail:
             self._tail = tail
             self._forget_heads()
         elif len(self._heads) + len(self._ends) > _REMEMBERED:
             self._forget_heads()
         self._commits, self._blobs = [], []
+        self._last_stream = 0
         if self._several:
             self._new, self._new_ends, self._made = {}, {}, {}
         self._several = direct or len(batch) > 1
@@ -138,29 +144,44 @@ class Writer:
         self._ends.clear()
 
     def perform(self, job: Any) -> None:
-        """Do one job; if it raises, nothing of it has been decided."""
-        if type(job) is WorkJob:
-            self._changed |= job.work(self)
+        """Do one job; if it raises, nothing of it has been decided or written."""
+        if not self._direct:
+            self._keep(job, *self._decided(job))
             return
-        now = self._now()
-        request = job.request
-        if request is not None:
-            known = self._outcome(request, job.content)
-            if known is not None:
-                job.outcome = known
-                return
-            if now - request_time(request) > REQUEST_LIFE:
-                raise RequestExpired(
-                    "This request id is too old for its outcome to be known. Read what is stored, then decide."
-                )
-        if job.checks:
-            self._require(job.checks, now)
-        decided = self._decide(job, now)
-        if decided is not None:
-            self._commits.append(decided)
-            self._blobs.append(job.blob)
-            if self._direct:
-                self._write(decided)
+        self._run("SAVEPOINT job")
+        try:
+            if type(job) is WorkJob:
+                self._changed |= job.work(self)
+            else:
+                decided, ends = self._decided(job)
+                if decided is not None:
+                    self._write(decided)
+                self._keep(job, decided, ends)
+        except TenutoError:
+            self._run("ROLLBACK TO job")
+            self._forget_heads()
+            raise
+        finally:
+            if self.connection.in_transaction:
+                self._run("RELEASE job")
+
+    def _keep(self, job: CommitJob, decided: Decided | None, ends: dict[bytes, tuple[int, int]]) -> None:
+        """Let a commit be part of the transaction, and be seen by those who come later in it."""
+        if decided is None:
+            return
+        self._commits.append(decided)
+        self._blobs.append(job.blob)
+        if not self._several:
+            return
+        self._new_ends.update(ends)
+        for write, version, place in zip(decided.writes, decided.versions, decided.places, strict=True):
+            if type(write) is Put:
+                expires = None if write.ttl is None else decided.at + write.ttl
+                self._new[write.key] = Known(RECORD, version, expires)
+            elif type(write) is Delete and place:
+                self._new[write.key] = Known(TOMBSTONE, version, decided.at + REQUEST_LIFE)
+        if decided.request is not None:
+            self._made[decided.request] = decided
 
     def finish(self, counter: Counter) -> Counter | None:
         """Count the transaction, and return how far it brings the store; None if it changes nothing."""
@@ -177,12 +198,12 @@ class Writer:
             log.count(self._run, after)
         return after
 
-    def commit(self) -> None:
-        """Make the transaction durable."""
+    def commit(self, before: Counter) -> bool:
+        """Make the transaction durable; False, and nothing is written, if the store had come further than `before`."""
         if self._direct:
             self._run("COMMIT")
-        else:
-            log.add(self._run, *self._row, self._blobs)
+            return True
+        return log.add(self.connection, before.chain, self._row, self._blobs)
 
     def rollback(self) -> None:
         """End a transaction that changes nothing."""
@@ -244,11 +265,27 @@ class Writer:
         if different:
             raise Conflict("Something else was written first; read again and decide anew.", different)
 
-    def _decide(self, job: CommitJob, now: float) -> Decided | None:
+    def _decided(self, job: CommitJob) -> tuple[Decided | None, dict[bytes, tuple[int, int]]]:
+        """Decide a commit, and say where its streams end by it; None if it is known already, or leaves no trace."""
+        now = self._now()
+        ends: dict[bytes, tuple[int, int]] = {}
+        if job.request is not None:
+            known = self._outcome(job, job.request)
+            if known is not None:
+                job.outcome = known
+                return None, ends
+            if now - request_time(job.request) > REQUEST_LIFE:
+                raise RequestExpired(
+                    "This request id is too old for its outcome to be known. Read what is stored, then decide."
+                )
+        if job.checks:
+            self._require(job.checks, now)
+        return self._decide(job, now, ends), ends
+
+    def _decide(self, job: CommitJob, now: float, ends: dict[bytes, tuple[int, int]]) -> Decided | None:
         """Decide the version of every write, or None if the commit leaves no trace."""
         versions: list[int] = []
         places: list[int] = []
-        ends: dict[bytes, tuple[int, int]] = {}
         traces = job.request is not None or self._direct
         for write in job.writes:
             place = 0
@@ -259,10 +296,11 @@ class Writer:
             elif type(write) is Append:
                 traces = True
                 key = write.stream
-                place, number = ends.get(key) or self._end(key) or (self._new_stream(key, ends), 0)
+                place, number = ends.get(key) or self._end(key) or (self._new_stream(key), 0)
                 version = number + 1
                 ends[key] = place, version
             elif type(write) is Forget:
+                self._end(write.stream)  # a record has no entries
                 version = write.last
             else:
                 row = self._head(write[0])
@@ -277,22 +315,7 @@ class Writer:
         job.outcome = _made(Commit, (outcome, now, False))
         if not traces:
             return None
-        decided: Decided = _made(Decided, (now, job.request, job.content, outcome, tuple(places), job.writes))
-        if self._several:
-            self._remember(decided, ends)
-        return decided
-
-    def _remember(self, decided: Decided, ends: dict[bytes, tuple[int, int]]) -> None:
-        """Let those who come later in the same transaction see what was decided."""
-        self._new_ends.update(ends)
-        for write, version, place in zip(decided.writes, decided.versions, decided.places, strict=True):
-            if type(write) is Put:
-                expires = None if write.ttl is None else decided.at + write.ttl
-                self._new[write.key] = Known(RECORD, version, expires)
-            elif type(write) is Delete and place:
-                self._new[write.key] = Known(TOMBSTONE, version, decided.at + REQUEST_LIFE)
-        if decided.request is not None:
-            self._made[decided.request] = decided
+        return _made(Decided, (now, job.request, job.content, outcome, tuple(places), job.writes))  # type: ignore[no-any-return]
 
     def _floor(self, key: bytes) -> int:
         """Return the version above which a new key starts."""
@@ -311,22 +334,23 @@ class Writer:
         if key in self._tail.streams or key in self._new_ends:
             raise InvalidInput(NOT_BOTH)
 
-    def _new_stream(self, stream: bytes, ends: dict[bytes, tuple[int, int]]) -> int:
+    def _new_stream(self, stream: bytes) -> int:
         keys.scope_of(stream)
-        last: list[Any] = self._run("SELECT coalesce(max(id), 0) FROM entries").fetchall()
-        made = (made for made, _ in (*ends.values(), *self._new_ends.values()))
-        number = max(rows.stream_of(last[0][0]), self._tail.highest, *made, 0) + 1
-        if number >= _MOST_STREAMS:
+        if not self._last_stream:
+            last: list[Any] = self._run("SELECT coalesce(max(id), 0) FROM entries").fetchall()
+            self._last_stream = max(rows.stream_of(last[0][0]), self._tail.highest)
+        self._last_stream += 1
+        if self._last_stream >= _MOST_STREAMS:
             raise TooLarge(
                 f"A SQLite store holds up to {_MOST_STREAMS:,} streams; begin another file, or use Postgres."
             )
-        return number
+        return self._last_stream
 
-    def _outcome(self, request: bytes, content: bytes) -> Commit | None:
+    def _outcome(self, job: CommitJob, request: bytes) -> Commit | None:
         """Return what became of a request, None if it is not known, or raise `RequestReused`."""
         made = self._made.get(request) or self._tail.requests.get(request)
         if made is not None:
-            if made.content != content:
+            if made.content != job.content:
                 raise RequestReused("This request id was used for another commit; make a new one.")
             return Commit(made.versions, made.at, repeated=True)
         if request not in self._requests:
@@ -334,7 +358,8 @@ class Writer:
         known, outcome = self._requests[request]
         if digest(request, known, outcome[8:])[:8] != outcome[:8]:
             raise Damaged("The record of a request is not what was written. Restore a backup.")
-        if known != content:
+        # Before format 3 a request was bound to another digest of the same commit.
+        if known != job.content and known != fingerprint(job.checks, job.writes, [content_of(w) for w in job.writes]):
             raise RequestReused("This request id was used for another commit; make a new one.")
         at, *versions = ormsgpack.unpackb(outcome[8:])
         return Commit(tuple(versions), at, repeated=True)
@@ -357,7 +382,7 @@ class Writer:
         """Write one commit into the tables, its forgetting first: that is of what was there before."""
         for write in decided.writes:
             if type(write) is Forget and (end := self._end(write.stream)) is not None:
-                fold.forget(self.connection, write, end[0])
+                fold.forget(self.connection, write, *end)
         tail = Tail(Counter(0, b""))
         tail.extend(Logged(1, b"", [decided], 0))
         fold.write(self.connection, tail)
@@ -370,13 +395,18 @@ class Writer:
         now = self._now()
         run = self._run
         oldest = int(max(0, now - REQUEST_LIFE - 60) * 1000).to_bytes(6, "big")
-        run("DELETE FROM requests WHERE id IN (SELECT id FROM requests WHERE id < ? LIMIT ?)", (oldest, _SWEEP_ROWS))
+        run("DELETE FROM outcomes WHERE id IN (SELECT id FROM outcomes WHERE id < ? LIMIT ?)", (oldest, _SWEEP_ROWS))
         changed = self.connection.changes() > 0
         due: list[Any] = run("SELECT key FROM records WHERE expires <= ? LIMIT ?", (now, _SWEEP_ROWS)).fetchall()
         self._forget_heads()
         floors: dict[bytes, int] = {}
+        damaged: Damaged | None = None
         for (key,) in due:
-            row = rows.head(self.connection, key)
+            try:
+                row = rows.head(self.connection, key)
+            except Damaged as error:
+                damaged = error  # it stays, and is told; what else is due goes
+                continue
             if row is None:
                 continue
             if row.kind == RECORD:
@@ -391,6 +421,8 @@ class Writer:
                 floors[where] = row.version
                 self._set(where, FLOOR, row.version, now, None)
             run("DELETE FROM records WHERE key = ?", (key,))
+        if damaged is not None:
+            _log.warning("what has expired could not be swept whole: %s", damaged)
         return changed or bool(due)
 
     def fold(self) -> bool:
@@ -400,7 +432,7 @@ class Writer:
 
 def _requests(connection: apsw.Connection, wanted: Sequence[bytes]) -> dict[bytes, tuple[bytes, bytes]]:
     marks = ",".join("?" * len(wanted))
-    found = connection.execute(f"SELECT id, content, outcome FROM requests WHERE id IN ({marks})", wanted)  # noqa: S608
+    found = connection.execute(f"SELECT id, content, outcome FROM outcomes WHERE id IN ({marks})", wanted)  # noqa: S608
     stored: list[Any] = found.fetchall()
     known = {row[0]: (row[1], row[2]) for row in stored}
     for request in wanted:
@@ -412,8 +444,8 @@ def _requests(connection: apsw.Connection, wanted: Sequence[bytes]) -> dict[byte
 def _prove_unknown(connection: apsw.Connection, request: bytes) -> None:
     """Believe that a request is unknown only if both of its neighbours are whole; see `prove_absent`."""
     for statement in (
-        "SELECT id, content, outcome FROM requests WHERE id < ? ORDER BY id DESC LIMIT 1",
-        "SELECT id, content, outcome FROM requests WHERE id > ? ORDER BY id LIMIT 1",
+        "SELECT id, content, outcome FROM outcomes WHERE id < ? ORDER BY id DESC LIMIT 1",
+        "SELECT id, content, outcome FROM outcomes WHERE id > ? ORDER BY id LIMIT 1",
     ):
         neighbours: list[Any] = connection.execute(statement, (request,)).fetchall()
         for found, content, outcome in neighbours:

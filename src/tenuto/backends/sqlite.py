@@ -38,7 +38,7 @@ from tenuto.backends import _sqlite_rows as rows
 from tenuto.backends._group import GroupCommit
 from tenuto.backends._lockfile import LockFile, Mark
 from tenuto.backends._sqlite_backup import backup
-from tenuto.backends._sqlite_check import check_rows
+from tenuto.backends._sqlite_check import check_log, check_rows
 from tenuto.backends._sqlite_errors import translated
 from tenuto.backends._sqlite_log import Counter
 from tenuto.backends._sqlite_readers import Readers
@@ -120,6 +120,7 @@ class SqliteBackend:
         self._wal_pages = 0
         self._wal_tail = False
         self._writing = 0  # the thread that is in a transaction
+        self._committing = False  # and whether its outcome is not known yet
         self._claimed = self._own_fork = False
         self._gathered: list[apsw.Connection] = []
         self._sweep_due = 0.0
@@ -300,8 +301,8 @@ class SqliteBackend:
         """Raise `Damaged` if the file is behind its mark, before anything is written to it."""
         found: list[Any] = connection.execute("SELECT name FROM sqlite_schema").fetchall()
         tables = {name for (name,) in found}
-        if "requests" in tables:
-            counter = log.last(connection) if "log" in tables else log.folded(connection)
+        if "log" in tables or "requests" in tables:
+            counter = log.last(connection) if "log" in tables else log.folded(connection, "requests")
             finding = self._loss(mark, _store_id(connection), counter)
         else:
             finding = self._loss(mark, mark.store, Counter(0, b""))
@@ -362,47 +363,23 @@ class SqliteBackend:
         except (TenutoError, OSError) as error:
             _fail(batch, translated(error, self.path))
 
-    def _transaction(self, batch: list[Any], lock: LockFile) -> None:  # noqa: C901, PLR0912 - one transaction, top to bottom
-        committing = False
+    def _transaction(self, batch: list[Any], lock: LockFile) -> None:
         self._writing = threading.get_ident()
+        self._committing = False
         try:
-            writer = self._writer
-            if writer is None:
-                writer = self._writer = Writer(self._connect(writing=True), self.now, self._memory)
+            # Where others commit in between, each would have to take in what all of them wrote: the tables are shorter.
             tail = self._memory.tail
             fresh = lock.says(tail.word)
-            # Where others commit in between, each would have to take in what all of them wrote: the tables are shorter.
             self._crowd = 0 if fresh else self._crowd + 1
             direct = self._crowd > 1 or tail.overdue or any(job.direct for job in batch)
-            counter = writer.begin(batch, fresh=fresh, direct=direct)
-            mark = None if fresh else lock.load()
-            if mark is not None and mark.number > counter.number and mark.store == self._store:
-                raise Damaged(  # noqa: TRY301 - it fails the batch as any other failure does
-                    self._loss(mark, self._store, counter) or "The store is behind its mark. Restore a backup."
-                )
-            for job in batch:
-                try:
-                    writer.perform(job)
-                except TenutoError as error:
-                    job.error = error
-            after = writer.finish(counter)
-            if after is None:
-                writer.rollback()
-            else:
-                committing = self._wrote = True
-                lock.committing()
-                writer.commit()
-                lock.store(self._mark(self._store, after))
-                writer.committed(after)
-                for job in batch:
-                    job.done = True
-                if self._wal_tail or self._wal_pages >= 8 * _CHECKPOINT_PAGES:  # upkeep has lost the race
-                    self._fold_tail(writer)
+            if not self._attempt(batch, lock, fresh=fresh, direct=direct):
+                # Somebody has committed past the lock file, which was taken away: SQLite's own lock decides.
+                self._attempt(batch, lock, fresh=False, direct=True)
         except (apsw.Error, OSError, UnicodeDecodeError, TenutoError) as error:
             self._abandon()
             for job in batch:
                 job.outcome = None
-                job.error = translated(error, self.path, committing=committing, request=job.request)
+                job.error = translated(error, self.path, committing=self._committing, request=job.request)
                 if job.error is not error:
                     job.error.__cause__ = error
         except BaseException:  # an interrupt: the group tells the callers that the outcome is unknown
@@ -414,6 +391,39 @@ class SqliteBackend:
             job.done = True
         if self._wal_pages >= _CHECKPOINT_PAGES or self._memory.tail.full or self._steady.now() >= self._sweep_due:
             self._ask_for_upkeep()
+
+    def _attempt(self, batch: list[Any], lock: LockFile, *, fresh: bool, direct: bool) -> bool:
+        """Make one transaction of a batch; False, and nothing is written, if it began from what is not the newest."""
+        writer = self._writer
+        if writer is None:
+            writer = self._writer = Writer(self._connect(writing=True), self.now, self._memory)
+        counter = writer.begin(batch, fresh=fresh, direct=direct)
+        mark = None if fresh else lock.load()
+        if mark is not None and mark.number > counter.number and mark.store == self._store:
+            raise Damaged(self._loss(mark, self._store, counter) or "The store is behind its mark. Restore a backup.")
+        for job in batch:
+            try:
+                writer.perform(job)
+            except TenutoError as error:
+                job.error = error
+        after = writer.finish(counter)
+        if after is None:
+            writer.rollback()
+            return True
+        self._committing = self._wrote = True
+        lock.committing()
+        if not writer.commit(counter):
+            self._committing = False
+            for job in batch:
+                job.outcome = job.error = None
+            return False
+        lock.store(self._mark(self._store, after))
+        writer.committed(after)
+        for job in batch:
+            job.done = True
+        if self._wal_tail or self._wal_pages >= 8 * _CHECKPOINT_PAGES:  # upkeep has lost the race
+            self._fold_tail(writer)
+        return True
 
     def _fold_tail(self, writer: Writer) -> None:
         """Move the last of the log into the file, so that it starts over; the batch is committed already."""
@@ -427,6 +437,7 @@ class SqliteBackend:
 
     def _abandon(self) -> None:
         # After a failed write the connection's own view is not to be trusted: the next commit gets another.
+        self._crowd = 0  # that the store is to be asked then is nobody else's doing
         if self._writer is not None:
             with contextlib.suppress(apsw.Error):
                 self._writer.connection.execute("ROLLBACK")
@@ -481,6 +492,7 @@ class SqliteBackend:
                     if line != "ok":
                         findings.append(Finding("structure", line))
                 findings += check_rows(connection)
+                findings += check_log(connection)
                 counter = log.last(connection)
             mark = self._lock.load() if self._lock is not None else None
             loss = self._loss(mark, self._store, counter) if mark is not None else None

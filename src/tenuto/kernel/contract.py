@@ -262,7 +262,7 @@ def _validate_value(write: Put | Append) -> int:
 
 
 def _validate_forget(write: Forget) -> None:
-    if not 1 <= write.first <= write.last:
+    if not 1 <= write.first <= write.last < 1 << 63:
         raise InvalidInput(f"Entries are forgotten from one number to a later one, not {write.first} to {write.last}.")
     if write.last - write.first >= MAX_WRITES:
         raise TooLarge(f"Up to {MAX_WRITES:,} entries are forgotten at once; go by steps.")

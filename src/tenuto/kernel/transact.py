@@ -33,18 +33,15 @@ def new_request(now: float) -> bytes:
     The time lets a backend refuse an id that is too old for its outcome to be known, and keeps the
     table of requests growing at its end.
     """
-    request = int(now * 1000).to_bytes(6, "big") + os.urandom(10)
-    _unused[request] = None
-    if len(_unused) > 10_000:  # ids that no store here has asked about: they are looked up then
-        _unused.clear()
-    return request
+    return int(now * 1000).to_bytes(6, "big") + os.urandom(10)
 
 
 _unused: dict[bytes, None] = {}
+"""Ids that `settle` has made and that no store was asked about: nobody else can have them."""
 
 
 def is_first_use(request: bytes) -> bool:
-    """Tell whether this id was made in this process and is used for the first time.
+    """Tell whether this id was made by `settle` and is used for the first time.
 
     Then no store can know it, and a backend need not look it up. False when in doubt.
     """
@@ -53,6 +50,10 @@ def is_first_use(request: bytes) -> bool:
     except KeyError:
         return False
     return True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unused.clear)  # the parent has the same ids
 
 
 def request_time(request: bytes) -> float:
@@ -75,7 +76,11 @@ def settle(
 
     Who goes on asking after that gives the same `request` each time, so that it still happens once.
     """
-    request = request or new_request(backend.now())
+    if request is None:
+        request = new_request(backend.now())
+        if len(_unused) > 1_000:  # left by backends that do not ask: then they are looked up
+            _unused.clear()
+        _unused[request] = None
     delays: Iterator[float] | None = None
     while True:
         try:
