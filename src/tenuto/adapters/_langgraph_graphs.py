@@ -65,6 +65,11 @@ def place_of(config: Mapping[str, Any]) -> Place:
     return Place(str(given["thread_id"]), given.get("checkpoint_ns") or "", given.get("checkpoint_id") or None)
 
 
+def leads_on(checkpoint: Mapping[str, Any]) -> bool:
+    """Tell whether a checkpoint looks as if another task follows it: by the channels that start a graph's nodes."""
+    return any(name.startswith("branch:to:") for name in checkpoint.get("updated_channels") or ())
+
+
 class Graphs:
     """The checkpoints of every graph of a tenant."""
 
@@ -83,9 +88,17 @@ class Graphs:
     # -- putting -----------------------------------------------------------------------------------------------
 
     def put(
-        self, where: Place, checkpoint: Mapping[str, Any], metadata: Mapping[str, Any], look: Look | None
+        self,
+        where: Place,
+        checkpoint: Mapping[str, Any],
+        metadata: Mapping[str, Any],
+        look: Look | None,
+        writers: int = 0,
     ) -> Steps[dict[str, Any]]:
-        """Store a checkpoint that follows the one given, atomically and durably, with the writes that wait for it."""
+        """Store a checkpoint that follows the one given, atomically and durably, with the writes that wait for it.
+
+        `writers` is how many tasks' writes are expected to; those on their way are waited for a moment.
+        """
         line = self.line(where.thread, where.ns)
         state, wanted = state_of(checkpoint), str(checkpoint["id"])
         meta = meta_of(where.checkpoint, metadata, checkpoint["channel_values"])
@@ -98,7 +111,7 @@ class Graphs:
             lives.versions = dict(checkpoint["channel_versions"])
             before = self._lives.get(line.root) or Lives()
             same = _unchanged(tip, where.checkpoint, before, lives.versions)
-            taken = self.writes.take(where.thread, where.ns)
+            taken = self.writes.take(where.thread, where.ns, writers)
             draft = Draft(
                 wanted,
                 state,
@@ -122,7 +135,7 @@ class Graphs:
                 if look is not None:
                     look.newest, look.number = wanted, number + 1
                 return where.config(wanted)
-            once = not line.number_of(wanted)[0]
+            once, writers = not line.number_of(wanted)[0], 0
             if not taken:
                 yield delay
         raise AssertionError("the back-off never ends")

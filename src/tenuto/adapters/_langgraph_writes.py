@@ -33,6 +33,8 @@ from tenuto.kernel.tree import LARGE
 _PATIENCE: Final = 0.01
 """How long a record waits for the commit of the next checkpoint, in seconds: reducers run in between."""
 _LOOK: Final = 0.0005
+_ARRIVAL: Final = 0.002
+"""How long a checkpoint waits for writes that were handed over just before it, on other threads."""
 _INLINE: Final = 256 * 1024
 """A record beyond this is a blob."""
 _PAGE: Final = 1_000
@@ -73,7 +75,7 @@ class Writes:
     def __init__(self, context: Context, blobs: Blobs) -> None:
         self._kernel = context.kernel
         self._blobs = blobs
-        self._mutex = threading.Lock()
+        self._mutex = threading.Condition()
         self._waiting: dict[bytes, list[Waiting]] = {}
 
     # -- adding ------------------------------------------------------------------------------------------
@@ -101,6 +103,7 @@ class Writes:
         """Wait a moment for a commit to go with; tell whether one came and kept the record."""
         with self._mutex:
             self._waiting.setdefault(line, []).append(record)
+            self._mutex.notify_all()
         if waits == "here":
             record.done.wait(_PATIENCE)
         else:
@@ -125,12 +128,19 @@ class Writes:
         if not others:
             del self._waiting[line]
 
-    def take(self, thread: str, ns: str) -> list[Waiting]:
-        """Return what waits for a commit of this namespace; whoever takes it settles it."""
-        if not self._waiting:
+    def take(self, thread: str, ns: str, expected: int = 0) -> list[Waiting]:
+        """Return what waits for a commit of this namespace; whoever takes it settles it.
+
+        What is `expected` may be a moment away: LangGraph hands writes and checkpoint over one after the other, to
+        threads, and which of these runs first is for the interpreter to say.
+        """
+        if not self._waiting and not expected:
             return []
+        line = _of_namespace(thread, ns)
         with self._mutex:
-            found = self._waiting.pop(_of_namespace(thread, ns), [])
+            if expected:
+                self._mutex.wait_for(lambda: len(self._waiting.get(line, ())) >= expected, _ARRIVAL)
+            found = self._waiting.pop(line, [])
             for record in found:
                 record.state = "taken"
             return found

@@ -44,7 +44,7 @@ try:
     from tenuto.adapters import _langgraph_import as importing
     from tenuto.adapters import _langgraph_run as runs
     from tenuto.adapters import _langgraph_types as types
-    from tenuto.adapters._langgraph_graphs import Graphs, place_of
+    from tenuto.adapters._langgraph_graphs import Graphs, leads_on, place_of
     from tenuto.adapters._langgraph_run import Look
     from tenuto.adapters._langgraph_store import Items, Vectors
     from tenuto.adapters._langgraph_tools import durable
@@ -134,8 +134,12 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
 
         `Conflict` if the thread has gone on since this run read it.
         """
-        with self._handed_over(config) as look:
-            return self._now(self._put(config, checkpoint, metadata, look))
+        seen, run = self._looks(config)
+
+        def save(writers: int = 0) -> RunnableConfig:
+            return self._now(self._put(config, checkpoint, metadata, seen, writers))
+
+        return save() if run is None else run.save(save, leads_on=leads_on(checkpoint))
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -196,8 +200,9 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,  # noqa: ARG002 - what changed is found, not believed
     ) -> RunnableConfig:
         """Store what `put` does."""
-        with self._handed_over(config) as look:
-            return await self._soon(self._put(config, checkpoint, metadata, look))
+        seen, run = self._looks(config)
+        with _HandedOver(run):
+            return await self._soon(self._put(config, checkpoint, metadata, seen))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -246,6 +251,7 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
         look = runs.current(self._key)
         if look is not None and sys._getframe(1).f_code.co_name.startswith("prepare_"):
             look.wait()
+            look.task()
         return True
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Self:  # noqa: ARG002 - see below
@@ -281,15 +287,21 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
         await _settle(self._pool, self.close)
 
     def _put(
-        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, look: Look | None
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        seen: Look | None,
+        writers: int = 0,
     ) -> Steps[RunnableConfig]:
         noted = get_checkpoint_metadata(config, metadata)
-        return (yield from self._graphs.put(place_of(config), checkpoint, noted, look))  # type: ignore[return-value]
+        return (yield from self._graphs.put(place_of(config), checkpoint, noted, seen, writers))  # type: ignore[return-value]
 
-    def _handed_over(self, config: RunnableConfig) -> _HandedOver:
+    def _looks(self, config: RunnableConfig) -> tuple[Look | None, Look | None]:
+        """Return what the run has seen of a namespace, and what it has seen last: that is told of what is saved."""
         where = place_of(config)
         root = self._graphs.line(where.thread, where.ns).root
-        return _HandedOver(runs.seen(self._key, root), runs.current(self._key))
+        return runs.seen(self._key, root), runs.current(self._key)
 
     def _now(self, steps: Steps[R]) -> R:
         return drive(steps, self._agent.clock)
@@ -406,20 +418,18 @@ def _checked(ops: Iterable[Op]) -> list[Op]:
 class _HandedOver:
     """A checkpoint on its way: the run that handed it over is told when it is durable, or why it is not."""
 
-    def __init__(self, seen: Look | None, current: Look | None) -> None:
-        self._seen = seen
-        self._current = current
+    def __init__(self, run: Look | None) -> None:
+        self._run = run
 
-    def __enter__(self) -> Look | None:
-        """Tell that it was handed over; return what the run saw."""
-        if self._current is not None:
-            self._current.begin()
-        return self._seen
+    def __enter__(self) -> None:
+        """Tell that it was handed over."""
+        if self._run is not None:
+            self._run.begin()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Tell how it ended."""
-        if self._current is not None:
-            self._current.end(error)
+        if self._run is not None:
+            self._run.end(error)
 
 
 def _as_asked(found: CheckpointTuple | None, config: RunnableConfig) -> CheckpointTuple | None:
