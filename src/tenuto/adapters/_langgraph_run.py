@@ -12,17 +12,25 @@ it hands over a checkpoint. A saver that remembers the second and lets the first
 durable as `durability="sync"`, for the price of one commit. While the run waits there, it does the saving
 itself, for the thread that LangGraph has given it to: a long conversation that two processors look at in turn is
 fetched from one to the other each time, which takes longer than looking at it. With `durability="exit"` nothing is handed over:
-a run that has seen nothing handed over waits only a moment, and only once. In async code nothing can wait there
-without holding up the event loop, so there it is LangGraph's `durability` that decides.
+a run that has seen nothing handed over waits only a moment, and only once.
+
+In async code nothing has been handed over yet when LangGraph asks: it has made a task of it, which runs when the
+event loop comes to it. But a node is made a task too, behind that one. So `aput` keeps the event loop until the
+checkpoint is durable, for a moment at most, and the node begins after that; the writes that go with it were put in
+its way before. What goes wrong is told when LangGraph asks the next time.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import contextvars
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Final, TypeVar
+
+from tenuto.adapters._langgraph_writes import PATIENCE, Waiting, Writes
 
 R = TypeVar("R")
 
@@ -30,8 +38,8 @@ _FIRST: Final = 0.003
 """For so many seconds a run waits for its first checkpoint to be handed over; with `durability="exit"` in vain."""
 _LATER: Final = 0.25
 """For so many it waits for any other."""
-_OFFERED: Final = 0.0005
-"""For so many a thread waits for the run to take a saving from it."""
+_OFFERED: Final = 0.001
+"""For so many a thread waits for the run to take a saving from it; a run that has taken none by then never does."""
 _KEPT: Final = 64
 """Of so many namespaces a context knows what was seen: those of the graphs that run inside of each other."""
 
@@ -87,8 +95,8 @@ class Look:
         self._writers: dict[int, int] = {}
         """How many tasks have led to a checkpoint, by its place among those handed over."""
         self._offer: _Offer | None = None
-        self._comes = True
-        """Whether the run comes to wait, as far as is known: not if LangGraph lets it wait for something else."""
+        self._comes: bool | None = None
+        """Whether the run comes to wait, once that is known: with `durability="sync"` it waits for something else."""
 
     def task(self) -> None:
         """Note that a task is being made."""
@@ -101,7 +109,7 @@ class Look:
             self._goal = max(self._goal, self._begun) + 1
             self._writers[self._goal], self._tasks = self._tasks, 0
 
-    def save(self, work: Callable[[int], R], *, leads_on: bool) -> R:
+    def save(self, work: Callable[[int | None], R], *, leads_on: bool) -> R:
         """Save a checkpoint: in the run's own thread if that comes to wait for it, else in this one.
 
         It comes, as a rule, if the checkpoint `leads_on` to another task. `work` is told how many tasks' writes are
@@ -109,8 +117,8 @@ class Look:
         """
         self.begin()
         own = threading.get_ident() == self._thread  # nobody else is at it: an update from outside
-        writers = 0 if own else self._writers.pop(self._begun, 0)
-        if self._waits and self._comes and leads_on and not own:
+        writers = None if own else self._writers.pop(self._begun, 0)
+        if self._waits and self._comes is not False and leads_on and not own:
             offer = _Offer(lambda: work(writers))
             if self._taken(offer):
                 return offer.outcome()  # type: ignore[no-any-return]
@@ -130,8 +138,9 @@ class Look:
             self._changed.wait_for(lambda: offer.done, _OFFERED)
             if not offer.taken:
                 self._offer = None
-                self._comes = False
+                self._comes = self._comes or False
                 return False
+            self._comes = True
             self._changed.wait_for(lambda: offer.done)
         return True
 
@@ -153,6 +162,8 @@ class Look:
 
         Not before the first task: what the run was given, its caller still has.
         """
+        if not self._waits:
+            self._complain()
         if not self._waits or not self._open:
             return
         self._open = False
@@ -168,7 +179,11 @@ class Look:
             while self._ended < self._goal:
                 self._changed.wait_for(lambda: self._ended >= self._goal or self._offer is not None)
                 self._take()
-            error, self._error = self._error, None
+        self._complain()
+
+    def _complain(self) -> None:
+        """Raise, once, what has kept something from being saved."""
+        error, self._error = self._error, None
         if error is not None:
             raise error
 
@@ -187,6 +202,28 @@ class Look:
             self._ended += 1
             self._error = self._error or error
             self._changed.notify_all()
+
+
+async def went(writes: Writes, record: Waiting) -> bool:
+    """Wait a moment, holding no thread, for a commit to go with; tell whether one came and kept the record."""
+    loop, heard = asyncio.get_running_loop(), asyncio.Event()
+
+    def tell() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
+            loop.call_soon_threadsafe(heard.set)
+
+    record.tell(tell)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await heard.wait()
+    except TimeoutError:
+        if writes.withdraw(record):
+            return False
+        await heard.wait()  # the commit has begun
+    except asyncio.CancelledError:
+        writes.withdraw(record)
+        raise
+    return record.state == "kept"
 
 
 _looks: ContextVar[dict[tuple[int, bytes], Look] | None] = ContextVar("tenuto_langgraph_looks", default=None)

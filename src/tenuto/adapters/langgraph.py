@@ -49,6 +49,7 @@ try:
     from tenuto.adapters._langgraph_store import Items, Vectors
     from tenuto.adapters._langgraph_tools import durable
     from tenuto.adapters._langgraph_upkeep import Upkeep
+    from tenuto.adapters._langgraph_writes import TaskWrites, indexed
 except ImportError as error:
     raise MissingDriver('LangGraph is not installed; run: pip install "tenuto[langgraph]".') from error
 
@@ -57,6 +58,8 @@ __all__ = ["TenutoSaver", "TenutoStore", "durable_tool"]
 P = ParamSpec("P")
 R = TypeVar("R")
 _THREADS: Final = 8
+HOLD: Final = 0.25
+"""For so many seconds at most an event loop waits for a checkpoint; what takes longer is awaited."""
 
 
 reading = importing.opened
@@ -90,11 +93,19 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
     """A checkpointer for any graph. Everything that `put` and `put_writes` take is durable when they return.
 
     `agent` is a `Tenuto` or `AsyncTenuto`, whose tenant it works in, or a URL or path. `allow` are the types of
-    your own that states hold: pydantic models, dataclasses, enums, msgspec structs, named tuples.
+    your own that states hold: pydantic models, dataclasses, enums, msgspec structs, named tuples. `hold` is for how
+    many seconds at most `aput` keeps the event loop waiting, so that a step is durable before the next node runs.
     """
 
-    def __init__(self, agent: Tenuto | AsyncTenuto | str | None = None, *, allow: Iterable[type[Any]] = ()) -> None:
+    def __init__(
+        self,
+        agent: Tenuto | AsyncTenuto | str | None = None,
+        *,
+        allow: Iterable[type[Any]] = (),
+        hold: float = HOLD,
+    ) -> None:
         super().__init__()
+        self._hold = hold
         types.allow(allow)
         self._agent, self._pool, self._own = opened(agent)
         self._graphs = Graphs(self._agent._context)
@@ -136,7 +147,7 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
         """
         seen, run = self._looks(config)
 
-        def save(writers: int = 0) -> RunnableConfig:
+        def save(writers: int | None = None) -> RunnableConfig:
             return self._now(self._put(config, checkpoint, metadata, seen, writers))
 
         return save() if run is None else run.save(save, leads_on=leads_on(checkpoint))
@@ -145,7 +156,10 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Keep what a task wrote on a checkpoint, durably."""
-        self._now(self._graphs.put_writes(place_of(config), writes, (task_id, task_path), waits="here"))
+        where, task = place_of(config), TaskWrites(task_id, task_path, indexed(writes))
+        record = self._graphs.offer_writes(where, task)
+        if record is None or not self._graphs.writes.went(record):
+            self._now(self._graphs.put_writes(where, task))
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete everything of a thread."""
@@ -202,13 +216,16 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
         """Store what `put` does."""
         seen, run = self._looks(config)
         with _HandedOver(run):
-            return await self._soon(self._put(config, checkpoint, metadata, seen))
+            return await self._soon(self._put(config, checkpoint, metadata, seen), hold=self._hold)
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Keep what `put_writes` does."""
-        await self._soon(self._graphs.put_writes(place_of(config), writes, (task_id, task_path), waits="by steps"))
+        where, task = place_of(config), TaskWrites(task_id, task_path, indexed(writes))
+        record = self._graphs.offer_writes(where, task)
+        if record is None or not await runs.went(self._graphs.writes, record):
+            await self._soon(self._graphs.put_writes(where, task))
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Delete what `delete_thread` does."""
@@ -292,7 +309,7 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
         seen: Look | None,
-        writers: int = 0,
+        writers: int | None = None,
     ) -> Steps[RunnableConfig]:
         noted = get_checkpoint_metadata(config, metadata)
         return (yield from self._graphs.put(place_of(config), checkpoint, noted, seen, writers))  # type: ignore[return-value]
@@ -306,8 +323,8 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
     def _now(self, steps: Steps[R]) -> R:
         return drive(steps, self._agent.clock)
 
-    async def _soon(self, steps: Steps[R]) -> R:
-        return await _drive_async(self._pool, steps, self._agent.clock)
+    async def _soon(self, steps: Steps[R], *, hold: float = 0) -> R:
+        return await _drive_async(self._pool, steps, self._agent.clock, hold=hold)
 
 
 class TenutoStore(BaseStore):
