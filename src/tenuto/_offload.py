@@ -14,6 +14,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
+from concurrent import futures
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
@@ -85,14 +86,17 @@ class Calls(Executor):
             self._closed = True
 
 
-async def settle(pool: ThreadPoolExecutor, call: Callable[[], R]) -> R:
+async def settle(pool: ThreadPoolExecutor, call: Callable[[], R], *, hold: float = 0) -> R:
     """Run `call` on the pool and wait for its outcome, even if cancelled meanwhile.
 
-    The cancellation is raised once the outcome is known; the call's own error is then its cause.
+    The cancellation is raised once the outcome is known; the call's own error is then its cause. With `hold` the
+    event loop itself waits, for so many seconds at most: nothing else runs before the outcome is known.
     """
     # No future of asyncio's around the pool's own, and no `asyncio.wait`: a hand-over is most of what a short call costs.
     loop = asyncio.get_running_loop()
     begun = pool.submit(contextvars.copy_context().run, call)
+    if hold and not futures.wait([begun], hold).not_done:
+        return begun.result()
     waiter = loop.create_future()
 
     def wake() -> None:
@@ -128,8 +132,11 @@ def _shield() -> AbstractContextManager[object]:
     return anyio.CancelScope(shield=True) if anyio else nullcontext()
 
 
-async def drive(pool: ThreadPoolExecutor, steps: Steps[R], clock: Clock) -> R:
-    """Run a generator of delays to its end: its steps on the pool, its waits in the event loop."""
+async def drive(pool: ThreadPoolExecutor, steps: Steps[R], clock: Clock, *, hold: float = 0) -> R:
+    """Run a generator of delays to its end: its steps on the pool, its waits in the event loop.
+
+    With `hold` its first step keeps the event loop waiting, as `settle` says.
+    """
 
     def step() -> Any:
         try:
@@ -138,9 +145,10 @@ async def drive(pool: ThreadPoolExecutor, steps: Steps[R], clock: Clock) -> R:
             return _END, done.value
 
     while True:
-        delay, result = await settle(pool, step)
+        delay, result = await settle(pool, step, hold=hold)
         if delay is _END:
             return result  # type: ignore[no-any-return]
+        hold = 0
         await wait(pool, Pause(delay), clock)
 
 

@@ -20,9 +20,9 @@ ROUNDS = 24
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("face", ["sync", "async"])
+@pytest.mark.parametrize("face", ["sync", "async", "async, functions", "async, streamed", "async, awaited"])
 def test_killed_in_node_3_a_graph_resumes_at_node_3(tmp_path: Path, face: str) -> None:
-    """With LangGraph's defaults; async code says `durability="sync"`."""
+    """With LangGraph's defaults; only what is "awaited" holds nothing, and says `durability="sync"`."""
     worker = Path(__file__).parent / "worker_graph.py"
     command = [sys.executable, str(worker), str(tmp_path), face, str(ROUNDS)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

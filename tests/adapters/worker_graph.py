@@ -25,9 +25,10 @@ def run(path: str, face: str, note: int, *, dies: bool) -> None:
         async def awork(state):
             return work(state)
 
-        return work if face == "sync" else awork
+        return work if face in ("sync", "async, functions") else awork
 
-    saver = TenutoSaver(path)
+    hold = 0 if face == "async, awaited" else 60  # however long this machine takes to sync
+    saver = TenutoSaver(path, hold=hold)
     graph = chain(saver, 5, node)
     if face == "sync":
         begun = graph.get_state(config()).tasks
@@ -36,7 +37,13 @@ def run(path: str, face: str, note: int, *, dies: bool) -> None:
 
     async def main() -> None:
         begun = (await graph.aget_state(config())).tasks
-        await graph.ainvoke(None if begun else {"seen": []}, config(), durability="sync")
+        given = None if begun else {"seen": []}
+        if face == "async, streamed":
+            async for _ in graph.astream(given, config(), stream_mode=["messages", "values"]):
+                pass
+        else:
+            awaited = {"durability": "sync"} if face == "async, awaited" else {}
+            await graph.ainvoke(given, config(), **awaited)
 
     asyncio.run(main())
 

@@ -27,7 +27,7 @@ from tenuto.adapters._langgraph_line import (
     state_of,
 )
 from tenuto.adapters._langgraph_run import Look
-from tenuto.adapters._langgraph_writes import TaskWrites, Writes, indexed
+from tenuto.adapters._langgraph_writes import TaskWrites, Waiting, Writes
 from tenuto.adapters.langchain import stored
 from tenuto.capabilities.blobs import Blobs
 from tenuto.capabilities.context import Context
@@ -66,6 +66,11 @@ def place_of(config: Mapping[str, Any]) -> Place:
     return Place(str(given["thread_id"]), given.get("checkpoint_ns") or "", given.get("checkpoint_id") or None)
 
 
+def leads_on(checkpoint: Mapping[str, Any]) -> bool:
+    """Tell whether a checkpoint looks as if another task follows it: by the channels that start a graph's nodes."""
+    return any(name.startswith("branch:to:") for name in checkpoint.get("updated_channels") or ())
+
+
 class Graphs:
     """The checkpoints of every graph of a tenant."""
 
@@ -84,9 +89,17 @@ class Graphs:
     # -- putting -----------------------------------------------------------------------------------------------
 
     def put(
-        self, where: Place, checkpoint: Mapping[str, Any], metadata: Mapping[str, Any], look: Look | None
+        self,
+        where: Place,
+        checkpoint: Mapping[str, Any],
+        metadata: Mapping[str, Any],
+        look: Look | None,
+        writers: int | None = None,
     ) -> Steps[dict[str, Any]]:
-        """Store a checkpoint that follows the one given, atomically and durably, with the writes that wait for it."""
+        """Store a checkpoint that follows the one given, atomically and durably, with the writes that wait for it.
+
+        `writers` is how many tasks' writes are expected to, if that is known; those on their way are waited for a moment.
+        """
         line = self.line(where.thread, where.ns)
         state, wanted = state_of(checkpoint), str(checkpoint["id"])
         meta = meta_of(where.checkpoint, metadata, checkpoint["channel_values"])
@@ -99,7 +112,7 @@ class Graphs:
             lives.versions = dict(checkpoint["channel_versions"])
             before = self._lives.get(line.root) or Lives()
             same = _unchanged(tip, where.checkpoint, before, lives.versions)
-            taken = self.writes.take(where.thread, where.ns)
+            taken = self.writes.take(where.thread, where.ns, writers)
             draft = Draft(
                 wanted,
                 state,
@@ -123,7 +136,7 @@ class Graphs:
                 if look is not None:
                     look.newest, look.number = wanted, number + 1
                 return where.config(wanted)
-            once = not line.number_of(wanted)[0]
+            once, writers = not line.number_of(wanted)[0], None
             if not taken:
                 yield delay
         raise AssertionError("the back-off never ends")
@@ -141,14 +154,13 @@ class Graphs:
         for root in [root for root in self._lives if root not in known]:
             self._lives.pop(root, None)
 
-    def put_writes(
-        self, where: Place, writes: Sequence[tuple[str, Any]], task: tuple[str, str], *, waits: str
-    ) -> Steps[None]:
-        """Keep what a task, given with its path, wrote on a checkpoint, durably."""
-        if where.checkpoint is None:
-            raise InvalidInput("Writes belong to a checkpoint; the config names none (checkpoint_id).")
-        made = TaskWrites(*task, indexed(writes))
-        yield from self.writes.put(where.thread, where.ns, where.checkpoint, made, waits=waits)
+    def put_writes(self, where: Place, task: TaskWrites) -> Steps[None]:
+        """Keep what a task wrote on a checkpoint, durably, by a commit of its own."""
+        return self.writes.put(where.thread, where.ns, _named(where), task)
+
+    def offer_writes(self, where: Place, task: TaskWrites) -> Waiting | None:
+        """Let what a task wrote on a checkpoint wait for the commit of the next one, if it can."""
+        return self.writes.offer(where.thread, where.ns, _named(where), task)
 
     # -- getting -----------------------------------------------------------------------------------------------
 
@@ -320,6 +332,12 @@ class Graphs:
         for name, seed in seeds.items():
             found[name]["seed"] = seed
         return found
+
+
+def _named(where: Place) -> str:
+    if where.checkpoint is None:
+        raise InvalidInput("Writes belong to a checkpoint; the config names none (checkpoint_id).")
+    return where.checkpoint
 
 
 def _stand_firm(line: GraphLine, look: Look | None, parent: str | None, number: int) -> None:

@@ -7,9 +7,9 @@ checkpoint's name is its LangGraph id, its `meta` has its parent and its metadat
 by name, with LangGraph's bookkeeping under `__langgraph__`.
 
 Growing the tree of a state encodes what may have changed. A channel whose version is the parent's has not. A
-long list of messages is looked at run by run, by its mark; only runs with another mark are encoded. What a
-client has put or read last it remembers with its messages, and hands them out again after it has compared them
-with their marks: a turn of a long conversation decodes nothing old.
+long list of messages is compared with what it was (`_langgraph_marks`); only runs that have changed are encoded.
+What a client has put or read last it remembers with its messages, and hands them out again after it has compared
+them likewise: a turn of a long conversation decodes nothing old.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 import ormsgpack
 
 from tenuto.adapters import _langgraph_types as types
+from tenuto.adapters._langgraph_marks import Marks
 from tenuto.capabilities.blobs import Blobs
 from tenuto.capabilities.context import Context
 from tenuto.capabilities.lineage import THREAD, Item, Lineage, Placed
@@ -137,7 +138,7 @@ class Live(NamedTuple):
     """The messages of a long channel as this client handed them out, and what says whether they still are."""
 
     node: Elements
-    marks: list[types.Mark]
+    marks: Marks
     messages: list[Any]
 
 
@@ -179,28 +180,25 @@ class Lives:
         return fields if fields.size > SMALL else tree._joined(fields, old)
 
     def _grow_messages(self, name: str, value: list[Any], live: Live | None, old: Node | None, way: Way) -> Node:
-        runs: list[Piece | Run] = []
-        marks: list[types.Mark] = []
         known = old.runs if type(old) is Elements else []
-        seen = live.marks if live is not None else []
+        fitting = live.marks.fitting(value) if live is not None else []
+        runs: list[Piece | Run] = []
         for number, at in enumerate(range(0, len(value), RUN)):
-            run = value[at : at + RUN]
             before = known[number] if number < len(known) else None
-            mark = seen[number] if number < len(seen) and before is not None else None
-            if mark is not None and before is not None and mark.fits(run):
-                runs.append(before)
-                marks.append(mark)
-                continue
-            longer = None
-            if mark is not None and type(before) is Piece and mark.fits(run[: mark.count]):
-                longer = _longer(before, run[mark.count :], way)
-            runs.append(longer or tree._grow_run(run, before, way))
-            marks.append(types.Mark(run))
+            if live is not None and before is not None and number < len(fitting) and fitting[number]:
+                had = live.marks.count - at
+                if had >= RUN or len(value) <= live.marks.count:
+                    runs.append(before)
+                    continue
+                longer = _longer(before, value[at + had : at + RUN], way) if type(before) is Piece else None
+            else:
+                longer = None
+            runs.append(longer or tree._grow_run(value[at : at + RUN], before, way))
         if type(old) is Elements and old.count == len(value) and all(a is b for a, b in zip(runs, known, strict=True)):
             node = old
         else:
             node = Elements(runs, len(value))
-        self.of[name] = Live(node, marks, list(value))
+        self.of[name] = Live(node, _marks(value, live, fitting), list(value))
         return node
 
     def values(self, grown: Node, blobs: Blobs) -> dict[str, Any]:
@@ -215,9 +213,9 @@ class Lives:
         if live is None or live.node is not node:
             value = codec.unpack(b"".join(node.pieces()), blobs.find)
             if type(node) is Elements and node.count > RUN and types.are_messages(value):
-                self.of[name] = Live(node, list(map(types.Mark, _runs(value))), list(value))
+                self.of[name] = Live(node, Marks(value), list(value))
             return value
-        if all(mark.fits(run) for mark, run in zip(live.marks, _runs(live.messages), strict=True)):
+        if live.marks.fits(live.messages):
             return list(live.messages)
         # Somebody has edited what was handed out: what was stored is what counts.
         del self.of[name]
@@ -232,5 +230,10 @@ def _longer(old: Piece, more: list[Any], way: Way) -> Piece | None:
     return Piece(data) if len(data) <= tree.WIDE else None
 
 
-def _runs(messages: list[Any]) -> Iterator[list[Any]]:
-    return (messages[at : at + RUN] for at in range(0, len(messages), RUN))
+def _marks(value: list[Any], live: Live | None, fitting: list[bool]) -> Marks:
+    """Return what says whether messages have changed; what fits what was known before is not looked at again."""
+    if live is None:
+        return Marks(value)
+    if all(fitting):
+        return live.marks if live.marks.count == len(value) else Marks(value, live.marks, live.marks.count)
+    return Marks(value, live.marks, fitting.index(False) * RUN)

@@ -1,4 +1,4 @@
-"""The types of LangChain and LangGraph in tenuto's closed format, and whether a list of messages has changed.
+"""The types of LangChain and LangGraph in tenuto's closed format.
 
 What a graph holds is stored as everything else is: plain data, and types that were registered. This module
 registers those that graphs are made of; a program adds its own with `allow`. Reading therefore imports nothing
@@ -7,14 +7,10 @@ and calls nothing but what stands in that register: a stored value that names an
 A message is stored as its fields without those that have their default. It is read back without pydantic's
 validation (20 us a message) where every field has one of the types that validation would leave as they are, and
 with it where one has not.
-
-A `Mark` says whether a run of messages is still what it was, without encoding it where that can be: so a long
-conversation is compared at the speed of memory, and an edit in place is still found.
 """
 
 from __future__ import annotations
 
-import operator
 import pathlib
 import re
 from collections import deque
@@ -146,50 +142,8 @@ class _Kind:
 
 
 def are_messages(values: list[Any]) -> bool:
-    """Tell whether a list holds messages only, of the classes that a `Mark` knows."""
+    """Tell whether a list holds messages only, of the classes that `Marks` know."""
     return _KNOWN.issuperset(map(type, values))
-
-
-class Mark:
-    """What a run of messages was: it `fits` one that is stored as the same bytes, and no other.
-
-    Of messages whose fields are texts, nothing, or empty, copies of the fields are kept: comparing them looks at
-    identities first. Of others, with numbers or nested data, which may be equal and yet not the same, the encoding.
-    """
-
-    __slots__ = ("_fields", "_packed", "_types", "count")
-
-    def __init__(self, run: list[Any]) -> None:
-        self.count = len(run)
-        self._types = list(map(type, run))
-        fields = list(map(_fields_of, run))
-        plain = not any(map(_extra_of, run)) and all(map(_is_plain, fields))
-        self._fields = list(map(_copied, fields)) if plain else None
-        self._packed = b"" if plain else _encoding(run)
-
-    def fits(self, run: list[Any]) -> bool:
-        """Tell whether a run is what this was made of, also within its messages."""
-        if len(run) != self.count or list(map(type, run)) != self._types:
-            return False
-        if self._fields is None:
-            return _encoding(run) == self._packed
-        return list(map(_fields_of, run)) == self._fields and not any(map(_extra_of, run))
-
-
-_fields_of = operator.attrgetter("__dict__")
-_extra_of = operator.attrgetter("__pydantic_extra__")
-
-
-def _encoding(run: list[Any]) -> bytes:
-    return codec.fast_pack([[message.__dict__, message.__pydantic_extra__] for message in run])
-
-
-def _is_plain(fields: dict[str, Any]) -> bool:
-    return all(type(v) is str or v is None or (not v and type(v) in (dict, list)) for v in fields.values())
-
-
-def _copied(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value if value is None or type(value) is str else type(value)() for name, value in fields.items()}
 
 
 # -- everything else ---------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ interrupt, a resume, an error).
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -30,9 +30,10 @@ from tenuto.kernel.contract import AnyCheck, Check, Delete, Put, Record, Write
 from tenuto.kernel.transact import Steps, backoff, settle
 from tenuto.kernel.tree import LARGE
 
-_PATIENCE: Final = 0.01
+PATIENCE: Final = 0.01
 """How long a record waits for the commit of the next checkpoint, in seconds: reducers run in between."""
-_LOOK: Final = 0.0005
+_ARRIVAL: Final = 0.002
+"""How long a checkpoint waits for writes that were handed over just before it, on other threads."""
 _INLINE: Final = 256 * 1024
 """A record beyond this is a blob."""
 _PAGE: Final = 1_000
@@ -53,18 +54,32 @@ class TaskWrites(NamedTuple):
 class Waiting:
     """A record that waits for a commit to go with."""
 
-    __slots__ = ("done", "key", "state", "value")
+    __slots__ = ("_done", "_tell", "key", "line", "state", "value")
 
-    def __init__(self, key: bytes, value: bytes) -> None:
+    def __init__(self, line: bytes, key: bytes, value: bytes) -> None:
+        self.line = line
         self.key = key
         self.value = value
         self.state = "waiting"  # then "taken", then "kept" or "alone"
-        self.done = threading.Event()
+        self._done = threading.Event()
+        self._tell: Callable[[], None] | None = None
 
     def settle(self, *, kept: bool) -> None:
         """Tell the one who waits whether the commit that took this has kept it."""
         self.state = "kept" if kept else "alone"
-        self.done.set()
+        self._done.set()
+        if self._tell is not None:
+            self._tell()
+
+    def tell(self, told: Callable[[], None]) -> None:
+        """Call `told` when this is settled, perhaps more than once, and at once if it is."""
+        self._tell = told
+        if self._done.is_set():
+            told()
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait in this thread until it is settled, and no longer than so many seconds; tell whether it is."""
+        return self._done.wait(seconds)
 
 
 class Writes:
@@ -73,64 +88,68 @@ class Writes:
     def __init__(self, context: Context, blobs: Blobs) -> None:
         self._kernel = context.kernel
         self._blobs = blobs
-        self._mutex = threading.Lock()
+        self._mutex = threading.Condition()
         self._waiting: dict[bytes, list[Waiting]] = {}
+        self._early: dict[bytes, int] = {}
+        """How many records went with a checkpoint that expected none: the next one need not wait for those."""
 
     # -- adding ------------------------------------------------------------------------------------------
 
-    def put(self, thread: str, ns: str, checkpoint: str, task: TaskWrites, *, waits: str = "no") -> Steps[None]:
-        """Keep what a task wrote, durably, with the next checkpoint's commit or by its own.
-
-        It `waits` for that commit in this thread, or by steps, where a thread must not wait, or not at all.
-        """
+    def put(self, thread: str, ns: str, checkpoint: str, task: TaskWrites) -> Steps[None]:
+        """Keep what a task wrote, durably, by a commit of its own."""
         key = _of_checkpoint(thread, ns, checkpoint) + keys.pack(short(task.task))
-        replace = all(channel in WRITES_IDX_MAP for _, channel, _ in task.writes)
-        packed = _packed(task.path, task.writes)
-        if waits != "no" and not replace and len(packed) < LARGE:
-            record = Waiting(key, squeezed(packed))
-            kept = yield from self._with_the_next(_of_namespace(thread, ns), record, waits)
-            if kept:
-                return
         for delay in backoff(None):
-            done = yield from self._alone(key, task, replace=replace)
+            done = yield from self._alone(key, task, replace=_replaces(task))
             if done:
                 return
             yield delay
 
-    def _with_the_next(self, line: bytes, record: Waiting, waits: str) -> Steps[bool]:
-        """Wait a moment for a commit to go with; tell whether one came and kept the record."""
+    def offer(self, thread: str, ns: str, checkpoint: str, task: TaskWrites) -> Waiting | None:
+        """Let what a task wrote wait for the next checkpoint's commit; None if it is not of the kind that can."""
+        packed = b"" if _replaces(task) else _packed(task.path, task.writes)
+        if not packed or len(packed) >= LARGE:
+            return None
+        line = _of_namespace(thread, ns)
+        record = Waiting(line, line + keys.pack(short(checkpoint), short(task.task)), squeezed(packed))
         with self._mutex:
             self._waiting.setdefault(line, []).append(record)
-        if waits == "here":
-            record.done.wait(_PATIENCE)
-        else:
-            for _ in range(round(_PATIENCE / _LOOK)):
-                yield _LOOK
-                if record.state != "waiting":
-                    break
-        with self._mutex:
-            if record.state == "waiting":
-                self._leave(line, record)
-                return False
-        while not record.done.is_set():  # the commit has begun
-            if waits == "here":
-                record.done.wait()
-            else:
-                yield _LOOK
+            self._mutex.notify_all()
+        return record
+
+    def went(self, record: Waiting) -> bool:
+        """Wait a moment in this thread for a commit to go with; tell whether one came and kept the record."""
+        if not record.wait(PATIENCE) and self.withdraw(record):
+            return False
+        record.wait(None)  # the commit has begun
         return record.state == "kept"
 
-    def _leave(self, line: bytes, record: Waiting) -> None:
-        others = self._waiting[line]
-        others.remove(record)
-        if not others:
-            del self._waiting[line]
-
-    def take(self, thread: str, ns: str) -> list[Waiting]:
-        """Return what waits for a commit of this namespace; whoever takes it settles it."""
-        if not self._waiting:
-            return []
+    def withdraw(self, record: Waiting) -> bool:
+        """Let a record wait no longer; tell whether no commit has taken it."""
         with self._mutex:
-            found = self._waiting.pop(_of_namespace(thread, ns), [])
+            if record.state != "waiting":
+                return False
+            others = self._waiting[record.line]
+            others.remove(record)
+            if not others:
+                del self._waiting[record.line]
+            return True
+
+    def take(self, thread: str, ns: str, expected: int | None = None) -> list[Waiting]:
+        """Return what waits for a commit of this namespace; whoever takes it settles it.
+
+        What is `expected` may be a moment away: LangGraph hands writes and checkpoint over one after the other, to
+        threads, and which of these runs first is for the interpreter to say.
+        """
+        if not self._waiting and not expected:
+            return []
+        line = _of_namespace(thread, ns)
+        with self._mutex:
+            missing = (expected or 0) - self._early.pop(line, 0)
+            if missing > 0:
+                self._mutex.wait_for(lambda: len(self._waiting.get(line, ())) >= missing, _ARRIVAL)
+            found = self._waiting.pop(line, [])
+            if found and expected == 0:
+                self._early[line] = len(found)
             for record in found:
                 record.state = "taken"
             return found
@@ -232,6 +251,10 @@ class Writes:
                 yield delay
             else:
                 return
+
+
+def _replaces(task: TaskWrites) -> bool:
+    return all(channel in WRITES_IDX_MAP for _, channel, _ in task.writes)
 
 
 def indexed(writes: Sequence[tuple[str, Any]]) -> Indexed:

@@ -44,11 +44,12 @@ try:
     from tenuto.adapters import _langgraph_import as importing
     from tenuto.adapters import _langgraph_run as runs
     from tenuto.adapters import _langgraph_types as types
-    from tenuto.adapters._langgraph_graphs import Graphs, place_of
+    from tenuto.adapters._langgraph_graphs import Graphs, leads_on, place_of
     from tenuto.adapters._langgraph_run import Look
     from tenuto.adapters._langgraph_store import Items, Vectors
     from tenuto.adapters._langgraph_tools import durable
     from tenuto.adapters._langgraph_upkeep import Upkeep
+    from tenuto.adapters._langgraph_writes import TaskWrites, indexed
 except ImportError as error:
     raise MissingDriver('LangGraph is not installed; run: pip install "tenuto[langgraph]".') from error
 
@@ -57,6 +58,8 @@ __all__ = ["TenutoSaver", "TenutoStore", "durable_tool"]
 P = ParamSpec("P")
 R = TypeVar("R")
 _THREADS: Final = 8
+HOLD: Final = 0.25
+"""For so many seconds at most an event loop waits for a checkpoint; what takes longer is awaited."""
 
 
 reading = importing.opened
@@ -90,11 +93,19 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
     """A checkpointer for any graph. Everything that `put` and `put_writes` take is durable when they return.
 
     `agent` is a `Tenuto` or `AsyncTenuto`, whose tenant it works in, or a URL or path. `allow` are the types of
-    your own that states hold: pydantic models, dataclasses, enums, msgspec structs, named tuples.
+    your own that states hold: pydantic models, dataclasses, enums, msgspec structs, named tuples. `hold` is for how
+    many seconds at most `aput` keeps the event loop waiting, so that a step is durable before the next node runs.
     """
 
-    def __init__(self, agent: Tenuto | AsyncTenuto | str | None = None, *, allow: Iterable[type[Any]] = ()) -> None:
+    def __init__(
+        self,
+        agent: Tenuto | AsyncTenuto | str | None = None,
+        *,
+        allow: Iterable[type[Any]] = (),
+        hold: float = HOLD,
+    ) -> None:
         super().__init__()
+        self._hold = hold
         types.allow(allow)
         self._agent, self._pool, self._own = opened(agent)
         self._graphs = Graphs(self._agent._context)
@@ -134,14 +145,21 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
 
         `Conflict` if the thread has gone on since this run read it.
         """
-        with self._handed_over(config) as look:
-            return self._now(self._put(config, checkpoint, metadata, look))
+        seen, run = self._looks(config)
+
+        def save(writers: int | None = None) -> RunnableConfig:
+            return self._now(self._put(config, checkpoint, metadata, seen, writers))
+
+        return save() if run is None else run.save(save, leads_on=leads_on(checkpoint))
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Keep what a task wrote on a checkpoint, durably."""
-        self._now(self._graphs.put_writes(place_of(config), writes, (task_id, task_path), waits="here"))
+        where, task = place_of(config), TaskWrites(task_id, task_path, indexed(writes))
+        record = self._graphs.offer_writes(where, task)
+        if record is None or not self._graphs.writes.went(record):
+            self._now(self._graphs.put_writes(where, task))
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete everything of a thread."""
@@ -196,14 +214,18 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,  # noqa: ARG002 - what changed is found, not believed
     ) -> RunnableConfig:
         """Store what `put` does."""
-        with self._handed_over(config) as look:
-            return await self._soon(self._put(config, checkpoint, metadata, look))
+        seen, run = self._looks(config)
+        with _HandedOver(run):
+            return await self._soon(self._put(config, checkpoint, metadata, seen), hold=self._hold)
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Keep what `put_writes` does."""
-        await self._soon(self._graphs.put_writes(place_of(config), writes, (task_id, task_path), waits="by steps"))
+        where, task = place_of(config), TaskWrites(task_id, task_path, indexed(writes))
+        record = self._graphs.offer_writes(where, task)
+        if record is None or not await runs.went(self._graphs.writes, record):
+            await self._soon(self._graphs.put_writes(where, task))
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Delete what `delete_thread` does."""
@@ -246,6 +268,7 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
         look = runs.current(self._key)
         if look is not None and sys._getframe(1).f_code.co_name.startswith("prepare_"):
             look.wait()
+            look.task()
         return True
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Self:  # noqa: ARG002 - see below
@@ -281,21 +304,27 @@ class TenutoSaver(BaseCheckpointSaver[Any]):
         await _settle(self._pool, self.close)
 
     def _put(
-        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, look: Look | None
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        seen: Look | None,
+        writers: int | None = None,
     ) -> Steps[RunnableConfig]:
         noted = get_checkpoint_metadata(config, metadata)
-        return (yield from self._graphs.put(place_of(config), checkpoint, noted, look))  # type: ignore[return-value]
+        return (yield from self._graphs.put(place_of(config), checkpoint, noted, seen, writers))  # type: ignore[return-value]
 
-    def _handed_over(self, config: RunnableConfig) -> _HandedOver:
+    def _looks(self, config: RunnableConfig) -> tuple[Look | None, Look | None]:
+        """Return what the run has seen of a namespace, and what it has seen last: that is told of what is saved."""
         where = place_of(config)
         root = self._graphs.line(where.thread, where.ns).root
-        return _HandedOver(runs.seen(self._key, root), runs.current(self._key))
+        return runs.seen(self._key, root), runs.current(self._key)
 
     def _now(self, steps: Steps[R]) -> R:
         return drive(steps, self._agent.clock)
 
-    async def _soon(self, steps: Steps[R]) -> R:
-        return await _drive_async(self._pool, steps, self._agent.clock)
+    async def _soon(self, steps: Steps[R], *, hold: float = 0) -> R:
+        return await _drive_async(self._pool, steps, self._agent.clock, hold=hold)
 
 
 class TenutoStore(BaseStore):
@@ -406,20 +435,18 @@ def _checked(ops: Iterable[Op]) -> list[Op]:
 class _HandedOver:
     """A checkpoint on its way: the run that handed it over is told when it is durable, or why it is not."""
 
-    def __init__(self, seen: Look | None, current: Look | None) -> None:
-        self._seen = seen
-        self._current = current
+    def __init__(self, run: Look | None) -> None:
+        self._run = run
 
-    def __enter__(self) -> Look | None:
-        """Tell that it was handed over; return what the run saw."""
-        if self._current is not None:
-            self._current.begin()
-        return self._seen
+    def __enter__(self) -> None:
+        """Tell that it was handed over."""
+        if self._run is not None:
+            self._run.begin()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Tell how it ended."""
-        if self._current is not None:
-            self._current.end(error)
+        if self._run is not None:
+            self._run.end(error)
 
 
 def _as_asked(found: CheckpointTuple | None, config: RunnableConfig) -> CheckpointTuple | None:
