@@ -461,7 +461,7 @@ def test_callers_that_come_meanwhile_share_the_next_batch() -> None:
     for thread in threads:
         thread.join(5)
     assert batches == [1, 8]
-    assert not group._busy
+    assert not group._turn.locked()
 
 
 def test_a_batch_that_dies_leaves_nobody_waiting() -> None:
@@ -494,7 +494,7 @@ def test_a_batch_that_dies_leaves_nobody_waiting() -> None:
         assert not thread.is_alive()
     kinds = sorted(type(error).__name__ for error in errors)
     assert kinds == ["KeyboardInterrupt", "KeyboardInterrupt", "StorageUnavailable", "StorageUnavailable"]
-    assert not group._busy
+    assert not group._turn.locked()
 
 
 def test_one_conflict_in_a_batch_fails_nobody_else(path: Path) -> None:

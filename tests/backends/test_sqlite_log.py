@@ -14,9 +14,8 @@ import pytest
 
 from tenuto import Closed
 from tenuto.backends import _lockfile, _sqlite_log, _sqlite_rows, _sqlite_tail
-from tenuto.backends import _sqlite_reading as reading
 from tenuto.backends._lockfile import LockFile
-from tenuto.backends._sqlite_log import Counter
+from tenuto.backends._sqlite_log import Counter, Moment
 from tenuto.backends._sqlite_writes import WorkJob, Writer
 from tenuto.backends.sqlite import SqliteBackend
 from tenuto.errors import Damaged, TenutoError
@@ -120,7 +119,8 @@ def test_a_snapshot_from_before_a_fold_stays_what_it_was(path: Path) -> None:
     backend = quiet(path)
     backend.commit([], [Put(A, b"1"), Append(LOG, b"1")])
     backend.commit([], [Put(A, b"2"), Append(LOG, b"2")])
-    with backend._readers.one() as connection, reading.snapshot(connection, backend._memory) as (tail, at):
+    with backend._readers.one() as connection, Moment(connection):
+        tail, at = backend._memory.view(connection)
         # when others write, fold, take away and write on
         backend.commit([], [Put(A, b"3"), Append(LOG, b"3")])
         fold(backend)

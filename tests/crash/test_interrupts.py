@@ -6,7 +6,8 @@ import json
 import signal
 from pathlib import Path
 
-from crash_harness import Child, beside, wait_until
+import pytest
+from crash_harness import Child, beside, size, wait_until
 
 from tenuto import Tenuto
 from tenuto.kernel import keys
@@ -55,3 +56,24 @@ def test_an_interrupt_while_waiting_for_the_lock_leaves_a_client_that_works(path
     assert [value for value, _ in acknowledged] == [value for value in stored if "doubt" not in value]
     assert all(stored[version - 1] == value for value, version in acknowledged)
     assert len(stored) == len(set(stored))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(size(120, 900))
+def test_a_program_interrupted_at_any_moment_goes_on_and_so_do_its_threads(path):
+    # given a program whose three threads write, when Control-C comes hundreds of times, between any two lines
+    with Child("worker_interrupted_often.py", path, size(300, 5_000)) as program:
+        out, complaints = program.ends()
+    assert complaints == ""
+    # then nobody waits for ever, what was acknowledged is there at its number, and nothing is there twice
+    told = [line for lines in json.loads(out).values() for line in lines]
+    with Tenuto("judge", path) as judge:
+        stored = []
+        while page := judge.kernel.entries(keys.pack("s", "lines"), after=len(stored), limit=10_000):
+            stored += [entry.value.decode() for entry in page]
+        assert judge.store.check().ok
+    doubtful = [value for value, number in told if number is None]
+    print(f"{len(told)} writes, {len(stored)} stored, {len(doubtful)} interrupted")
+    assert len(stored) == len(set(stored))
+    assert all(stored[number - 1] == value for value, number in told if number is not None)
+    assert set(stored) <= {value for value, _ in told} | {"first"}

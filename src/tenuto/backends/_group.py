@@ -1,19 +1,26 @@
-"""Group commit: whoever finds nobody writing writes, and takes along those who came meanwhile.
+"""Group commit: whoever gets the turn to write takes along everybody who is waiting for it.
 
 A caller alone commits by itself, in its own thread: no hand-over, no writer thread. Callers that come
-while one is writing queue up; when it is done, the first of them becomes the leader and writes the
-whole queue in one transaction with one fsync.
+while one is writing queue up; when it is done, it wakes the first of them, who writes the whole queue in one
+transaction with one fsync, and then wakes the others.
+
+Control-C may come between any two lines. The turn is a lock held by a `with` block, which Python takes and gives
+back whatever comes; everything else may be left undone at any place. Who is not woken by that wakes up by itself.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from tenuto.errors import StorageUnavailable
 
 J = TypeVar("J", bound="Job")
+_LOOK_AGAIN: Final = 0.05
+"""After so many seconds somebody who was not woken looks by itself."""
 
 
 class Job:
@@ -21,109 +28,88 @@ class Job:
 
     outcome: Any = None
     error: BaseException | None = None
+    taken = False
     done = False
-    leads = False
     wake: threading.Lock | None = None
 
 
-class _Claim(Job):
-    """Somebody who wants the leader's place, not a commit."""
-
-
 class GroupCommit(Generic[J]):
-    """Runs jobs one batch at a time, in the order in which they came."""
+    """Runs jobs one batch at a time, each batch in the order in which they came."""
 
     def __init__(self, run: Callable[[list[J]], None], *, most: int = 256) -> None:
         self._run = run
         self._most = most
-        self._mutex = threading.Lock()
-        self._queue: list[Any] = []
-        self._busy = False
+        self._turn = threading.Lock()
+        self._queue: deque[J] = deque()
 
     def submit(self, job: J) -> Any:
         """Run a job, in a batch with others if they are there; return its outcome or raise its error."""
-        alone = False
+        self._queue.append(job)
         try:
-            with self._mutex:
-                alone = not self._busy  # nobody is writing, so nobody is queueing either
-                self._busy = True
-            if alone:
-                self._run([job])
-        finally:
-            if alone:
-                with self._mutex:
-                    self._hand_over()
-        if not alone:
-            self._enter(job)
-            if job.leads:
-                self._lead()
+            if self._turn.locked() or self._queue[0] is not job:
+                self._wait(job)
+            if not job.done:
+                batch: list[J] = []
+                try:
+                    with self._turn:
+                        while not job.taken:
+                            self._lead(batch)
+                finally:
+                    self._wake(batch)
+        except BaseException:
+            with contextlib.suppress(ValueError):  # who is interrupted while waiting takes back what has not begun
+                self._queue.remove(job)
+            self._wake([])
+            raise
         if job.error is not None:
             raise job.error
+        if not job.done:
+            raise StorageUnavailable(
+                "The commit was interrupted; whether it was applied is not known. "
+                "Commit again with the same request id.",
+                outcome="unknown",
+            )
         return job.outcome
 
+    def _wait(self, job: J) -> None:
+        """Wait until the job is done, or it may be its turn. Nobody passes by those who came before.
+
+        Whoever has the turn looks for somebody to wake after giving it back; so that is still to come, unless
+        the turn is free already.
+        """
+        wake = threading.Lock()
+        wake.acquire()
+        job.wake = wake
+        if not job.taken and not self._turn.locked() and self._queue[0] is job:
+            return
+        while not job.done and not wake.acquire(timeout=_LOOK_AGAIN) and self._turn.locked():
+            pass
+
+    def _lead(self, batch: list[J]) -> None:
+        del batch[:]
+        queue = self._queue
+        while queue and len(batch) < self._most:
+            job = queue[0]
+            job.taken = True  # before it leaves the queue: interrupted here, it is in doubt, not forgotten
+            batch.append(queue.popleft())
+        self._run(batch)
+
+    def _wake(self, batch: list[J]) -> None:
+        """Wake the one who writes next, then those whose work is done."""
+        with contextlib.suppress(IndexError, RuntimeError):  # nobody is waiting, or was woken already
+            heir = self._queue[0].wake
+            if heir is not None:
+                heir.release()
+        for job in batch:
+            if job.wake is not None:
+                with contextlib.suppress(RuntimeError):
+                    job.wake.release()
+
     def claim(self, timeout: float = -1) -> bool:
-        """Wait until nobody is writing, behind everybody who came before, and keep it so until `resume`."""
-        claim = _Claim()
-        self._enter(claim, timeout)
-        with self._mutex:
-            self._queue.remove(claim)
-            return claim.leads
+        """Wait until nobody is writing, and keep it so until `resume`; tell whether it is so."""
+        return self._turn.acquire(timeout=timeout)
 
     def resume(self) -> None:
         """Let the next one write."""
-        with self._mutex:
-            self._hand_over()
-
-    def _enter(self, job: Any, timeout: float = -1) -> None:
-        """Queue up, and return when the job is done or leads, or the time is over."""
-        with self._mutex:
-            if self._busy:
-                job.wake = threading.Lock()
-                job.wake.acquire()
-            else:
-                self._busy = True
-                job.leads = True
-            self._queue.append(job)
-        if job.wake is None:
-            return
-        try:
-            job.wake.acquire(timeout=timeout)
-        except BaseException:  # KeyboardInterrupt while waiting: leave without stranding the others
-            with self._mutex:
-                if job in self._queue:
-                    self._queue.remove(job)
-                    if job.leads:
-                        self._hand_over()
-            raise
-
-    def _lead(self) -> None:
-        with self._mutex:
-            count = 1  # the leader's own, and those behind it up to one that wants the place for itself
-            while count < len(self._queue) and count < self._most and type(self._queue[count]) is not _Claim:
-                count += 1
-            batch, self._queue = self._queue[:count], self._queue[count:]
-        try:
-            self._run(batch)
-        finally:
-            with self._mutex:
-                self._hand_over()
-            for job in batch:
-                if not job.done:
-                    # Only an interrupt in the middle of the batch leads here.
-                    job.done = True
-                    job.error = job.error or StorageUnavailable(
-                        "The commit was interrupted; whether it was applied is not known. "
-                        "Commit again with the same request id.",
-                        outcome="unknown",
-                    )
-                if job.wake is not None and not job.leads:
-                    job.wake.release()
-
-    def _hand_over(self) -> None:
-        if self._queue:
-            heir = self._queue[0]
-            heir.leads = True
-            if heir.wake is not None:
-                heir.wake.release()
-        else:
-            self._busy = False
+        self._turn.release()
+        self._wake([])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import apsw
 
 from tenuto.backends import _sqlite_rows as rows
-from tenuto.backends._sqlite_log import moment
+from tenuto.backends._sqlite_log import Moment
 from tenuto.backends._sqlite_tail import read_tail
 from tenuto.errors import Damaged
 from tenuto.kernel.contract import Entry, Finding
@@ -30,7 +30,7 @@ def check_rows(connection: apsw.Connection) -> list[Finding]:
 def check_log(connection: apsw.Connection) -> list[Finding]:
     """Return where the log goes on from entries that the tables do not have."""
     findings: list[Finding] = []
-    with moment(connection):
+    with Moment(connection):
         for stream, pending in read_tail(connection).streams.items():
             try:
                 if pending.first > 1:

@@ -12,9 +12,8 @@ head and of the chain before it. So the row of the last commit vouches for all o
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import apsw
@@ -64,15 +63,21 @@ class Logged(NamedTuple):
     size: int
 
 
-@contextlib.contextmanager
-def moment(connection: apsw.Connection) -> Iterator[None]:
-    """Let everything that is read through a connection be of one moment."""
-    connection.execute("BEGIN")
-    try:
-        yield
-    finally:
-        if connection.in_transaction:  # an error of the disk has ended it already
-            connection.execute("ROLLBACK")
+class Moment:
+    """Lets everything that is read through a connection be of one moment.
+
+    Not a generator: one that Control-C has left in the middle would go on when it is thrown away.
+    """
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        self._connection.execute("BEGIN")
+
+    def __exit__(self, *_: object) -> None:
+        if self._connection.in_transaction:  # an error of the disk has ended it already
+            self._connection.execute("ROLLBACK")
 
 
 def packed(checks: Sequence[AnyCheck], writes: Sequence[Write]) -> bytes:
@@ -211,7 +216,7 @@ def count(run: Any, counter: Counter) -> None:
 
 def last(connection: apsw.Connection) -> Counter:
     """Return the last transaction, in the log or else in the tables, as of one moment; the log is believed on the way."""
-    with moment(connection):
+    with Moment(connection):
         counter = folded(connection)
         rows = since(connection, counter)
     return Counter(rows[-1].number, rows[-1].chain) if rows else counter

@@ -6,7 +6,6 @@ the same transaction.
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import itertools
 from collections.abc import Iterator, Sequence
@@ -15,24 +14,18 @@ from typing import Any
 import apsw
 
 from tenuto.backends import _sqlite_rows as rows
-from tenuto.backends._sqlite_log import moment
+from tenuto.backends._sqlite_log import Moment
 from tenuto.backends._sqlite_rows import RECORD
-from tenuto.backends._sqlite_tail import Memory, Tail, read_tail, record_of
+from tenuto.backends._sqlite_tail import Memory, read_tail, record_of
 from tenuto.errors import Damaged
 from tenuto.kernel import keys
 from tenuto.kernel.contract import Entry, Record
 
 
-@contextlib.contextmanager
-def snapshot(connection: apsw.Connection, memory: Memory) -> Iterator[tuple[Tail, int]]:
-    """Give a moment of the store: the connection's snapshot, a tail, and the transaction as of which to read it."""
-    with moment(connection):
-        yield memory.view(connection)
-
-
 def read(connection: apsw.Connection, memory: Memory, wanted: Sequence[bytes], now: float) -> list[Record | None]:
     """Return the live record at each key, all from one moment."""
-    with snapshot(connection, memory) as (tail, at):
+    with Moment(connection):
+        tail, at = memory.view(connection)
         found: dict[bytes, Record | None] = {}
         for key in wanted:
             row = tail.row(key, at)
@@ -60,7 +53,8 @@ def scan(
         high = after if high is None else min(high, after)
     elif after is not None:
         low = max(low, after + b"\x00")
-    with snapshot(connection, memory) as (tail, at):
+    with Moment(connection):
+        tail, at = memory.view(connection)
         stored = _stored(connection, low, high, limit, reverse=reverse)
         kept = (record for record in stored if lives(record, now) and tail.row(record.key, at) is None)
         said = tail.between(low, high, at, reverse=reverse)
@@ -94,7 +88,8 @@ def entries(
     connection: apsw.Connection, memory: Memory, stream: bytes, after: int | None, limit: int, *, reverse: bool
 ) -> list[Entry]:
     """Return up to `limit` entries of a stream by number, all from one moment."""
-    with snapshot(connection, memory) as (tail, at):
+    with Moment(connection):
+        tail, at = memory.view(connection)
         pending = tail.entries(connection, stream, at)
         if not pending:
             return rows.find_entries(connection, stream, after, limit, reverse=reverse)
@@ -118,7 +113,7 @@ def entries(
 
 def sizes(connection: apsw.Connection) -> tuple[int, int, int]:
     """Return how many records and entries there are, and how many commits were made."""
-    with moment(connection):
+    with Moment(connection):
         tail = read_tail(connection)
         count: Any = connection.execute(
             "SELECT (SELECT count(*) FROM records WHERE kind = 0), (SELECT count(*) FROM entries)"
