@@ -18,13 +18,13 @@ def test_closing_waits_for_the_commits_before_it_and_returns(path):
         group = agent._backend._group
         threads = [threading.Thread(target=agent.state.set, args=("s", f"k{n}", n), daemon=True) for n in range(2)]
         threads[0].start()
-        wait_until(lambda: group._busy and not group._queue)
+        wait_until(lambda: group._turn.locked() and not group._queue)
         threads[1].start()
         wait_until(lambda: len(group._queue) == 1)
         # when the client is closed meanwhile
         closer = threading.Thread(target=agent.close, daemon=True)
         closer.start()
-        wait_until(lambda: len(group._queue) == 2)
+        wait_until(lambda: agent._backend._closed)
         fcntl.flock(other, fcntl.LOCK_UN)
     # then closing returns, with both commits made
     for thread in threads:

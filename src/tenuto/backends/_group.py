@@ -46,7 +46,7 @@ class GroupCommit(Generic[J]):
         """Run a job, in a batch with others if they are there; return its outcome or raise its error."""
         self._queue.append(job)
         try:
-            if self._turn.locked() or self._queue[0] is not job:
+            if self._turn.locked() or not self._is_first(job):
                 self._wait(job)
             if not job.done:
                 batch: list[J] = []
@@ -80,18 +80,26 @@ class GroupCommit(Generic[J]):
         wake = threading.Lock()
         wake.acquire()
         job.wake = wake
-        if not job.taken and not self._turn.locked() and self._queue[0] is job:
+        if not self._turn.locked() and self._is_first(job):
             return
         while not job.done and not wake.acquire(timeout=_LOOK_AGAIN) and self._turn.locked():
             pass
 
-    def _lead(self, batch: list[J]) -> None:
-        del batch[:]
+    def _is_first(self, job: J) -> bool:
+        try:
+            return self._queue[0] is job
+        except IndexError:  # another has taken it along
+            return False
+
+    def _lead(self, done: list[J]) -> None:
+        """Run those who wait, and note whom to wake."""
+        batch: list[J] = []
         queue = self._queue
         while queue and len(batch) < self._most:
             job = queue[0]
             job.taken = True  # before it leaves the queue: interrupted here, it is in doubt, not forgotten
             batch.append(queue.popleft())
+        done += batch
         self._run(batch)
 
     def _wake(self, batch: list[J]) -> None:
@@ -106,8 +114,22 @@ class GroupCommit(Generic[J]):
                     job.wake.release()
 
     def claim(self, timeout: float = -1) -> bool:
-        """Wait until nobody is writing, and keep it so until `resume`; tell whether it is so."""
-        return self._turn.acquire(timeout=timeout)
+        """Wait until nobody is writing, and keep it so until `resume`; tell whether it is so.
+
+        Whoever waits already is not kept out: what they came with is done first.
+        """
+        if not self._turn.acquire(timeout=timeout):
+            return False
+        batch: list[J] = []
+        try:
+            if self._queue:
+                self._lead(batch)
+        except BaseException:
+            self._turn.release()
+            raise
+        finally:
+            self._wake(batch)
+        return True
 
     def resume(self) -> None:
         """Let the next one write."""
