@@ -71,6 +71,10 @@ def leads_on(checkpoint: Mapping[str, Any]) -> bool:
     return any(name.startswith("branch:to:") for name in checkpoint.get("updated_channels") or ())
 
 
+_LINES: Final = 1_000
+"""So many places of namespaces are kept at hand."""
+
+
 class Graphs:
     """The checkpoints of every graph of a tenant."""
 
@@ -81,10 +85,16 @@ class Graphs:
         self.writes = Writes(context, self.blobs)
         self.tips = Tips(context, self.blobs)
         self._lives: dict[bytes, Lives] = {}
+        self._places: dict[tuple[str, str], GraphLine] = {}
 
     def line(self, thread: str, ns: str) -> GraphLine:
         """Return where the checkpoints of a namespace are."""
-        return GraphLine(self.context, self.blobs, thread, ns)
+        known = self._places.get((thread, ns))
+        if known is None:
+            if len(self._places) >= _LINES:
+                self._places.clear()
+            known = self._places[thread, ns] = GraphLine(self.context, self.blobs, thread, ns)
+        return known
 
     # -- putting -----------------------------------------------------------------------------------------------
 
@@ -151,8 +161,9 @@ class Graphs:
         self._lives.pop(line.root, None)
         self._lives[line.root] = lives
         known = self.tips.remembered()
-        for root in [root for root in self._lives if root not in known]:
-            self._lives.pop(root, None)
+        if len(self._lives) > len(known):
+            for root in [root for root in self._lives if root not in known]:
+                self._lives.pop(root, None)
 
     def put_writes(self, where: Place, task: TaskWrites) -> Steps[None]:
         """Keep what a task wrote on a checkpoint, durably, by a commit of its own."""

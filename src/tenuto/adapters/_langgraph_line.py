@@ -31,6 +31,8 @@ from tenuto.kernel.tree import RUN, SMALL, Elements, Fields, Hold, Node, Piece, 
 BOOK: Final = "__langgraph__"
 """Where a state has what LangGraph notes beside the channels."""
 NAMESPACES: Final = keys.pack("langgraph", "ns")
+_SOME: Final = 4
+"""So many messages are worth being remembered, so that only what is new is encoded."""
 
 
 class GraphLine(Lineage):
@@ -170,7 +172,7 @@ class Lives:
                 grown[name] = node
                 if live is not None and live.node is node:
                     self.of[name] = live
-            elif type(value) is list and len(value) > RUN and types.are_messages(value):
+            elif type(value) is list and len(value) >= _SOME and types.are_messages(value):
                 grown[name] = self._grow_messages(name, value, live if live and live.node is node else None, node, way)
             else:
                 grown[name] = tree._grow(value, node, way)
@@ -198,6 +200,8 @@ class Lives:
             node = old
         else:
             node = Elements(runs, len(value))
+            if node.size <= SMALL:
+                return tree._joined(node, old)
         self.of[name] = Live(node, _marks(value, live, fitting), list(value))
         return node
 
@@ -212,7 +216,7 @@ class Lives:
         live = self.of.get(name)
         if live is None or live.node is not node:
             value = codec.unpack(b"".join(node.pieces()), blobs.find)
-            if type(node) is Elements and node.count > RUN and types.are_messages(value):
+            if type(node) is Elements and node.count >= _SOME and types.are_messages(value):
                 self.of[name] = Live(node, Marks(value), list(value))
             return value
         if live.marks.fits(live.messages):

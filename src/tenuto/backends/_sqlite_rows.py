@@ -26,9 +26,9 @@ _ENTRY_META: Final = struct.Struct(">qdH")
 _RECORD: Final = "key, kind, version, written, expires, seal, value"
 _ENTRY: Final = "id, written, versions, previous, sum, value, digest"
 _ONE: Final = f"SELECT {_RECORD} FROM records WHERE key = ?"  # noqa: S608 - constants only, here and below
-_HEAD: Final = "SELECT key, kind, version, written, expires, digest, seal FROM records WHERE key = ?"
-_BELOW: Final = f"SELECT {_RECORD} FROM records WHERE key < ? ORDER BY key DESC LIMIT 1"  # noqa: S608
-_ABOVE: Final = f"SELECT {_RECORD} FROM records WHERE key > ? ORDER BY key LIMIT 1"  # noqa: S608
+_HEAD: Final = "SELECT key, kind, version, written, expires, digest, seal FROM records"
+_BELOW: Final = f"{_HEAD} WHERE key < ? ORDER BY key DESC LIMIT 1"
+_FROM: Final = f"{_HEAD} WHERE key >= ? ORDER BY key LIMIT 1"
 _UP: Final = f"SELECT {_ENTRY} FROM entries WHERE id > ? AND id < ? ORDER BY id LIMIT ?"  # noqa: S608
 _DOWN: Final = f"SELECT {_ENTRY} FROM entries WHERE id > ? AND id < ? ORDER BY id DESC LIMIT ?"  # noqa: S608
 _END: Final = "SELECT id, written, versions, previous, digest, sum FROM entries"
@@ -139,12 +139,8 @@ def prove_absent(connection: apsw.Connection, key: bytes) -> None:
 
     A flipped bit in the index hides a row from its own key, but then the search ends beside it.
     """
-    for statement, above in ((_BELOW, False), (_ABOVE, True)):
-        neighbours: list[Any] = connection.execute(statement, (key,)).fetchall()
-        for row in neighbours:
-            believed(row)
-            if row[0] == key or (row[0] > key) is not above:
-                raise _damaged(key)
+    if head(connection, key) is not None:
+        raise _damaged(key)
 
 
 def find_many(connection: apsw.Connection, wanted: Sequence[bytes]) -> dict[bytes, Record | None]:
@@ -188,18 +184,28 @@ def page(
 
 
 def head(connection: apsw.Connection, key: bytes) -> Head | None:
-    """Return the row at a key without its value, whatever its kind, or None if there is none."""
-    found = connection.execute(_HEAD, (key,)).fetchall()
-    if not found:
-        prove_absent(connection, key)
-        return None
-    row = Head._make(found[0])
+    """Return the row at a key without its value, whatever its kind, or None if there is none: `prove_absent` says how sure."""
+    above: list[Any] = connection.execute(_FROM, (key,)).fetchall()
+    if above:
+        row = _believed_head(above[0])
+        if row.key == key:
+            return row
+        if row.key < key:
+            raise _damaged(key)
+    below: list[Any] = connection.execute(_BELOW, (key,)).fetchall()
+    if below and _believed_head(below[0]).key >= key:
+        raise _damaged(key)
+    return None
+
+
+def _believed_head(found: Sequence[Any]) -> Head:
+    row = Head._make(found)
     try:
         if seal_record(*row[:6]) == row.sum:
             return row
     except (TypeError, struct.error):
         pass
-    raise _damaged(key)
+    raise _damaged(row.key)
 
 
 def anything_due(connection: apsw.Connection, now: float) -> bool:

@@ -83,6 +83,7 @@ class Tips:
         self._kernel = context.kernel
         self._blobs = blobs
         self._tips: OrderedDict[bytes, Tip] = OrderedDict()
+        self._size = 0  # of their trees
         self._mutex = threading.Lock()
 
     def get(self, line: Lineage) -> Tip | None:
@@ -107,15 +108,20 @@ class Tips:
     def forget(self, line: Lineage) -> None:
         """Read the tip again next time."""
         with self._mutex:
-            self._tips.pop(line.root, None)
+            self._drop(line.root)
+
+    def _drop(self, root: bytes) -> None:
+        tip = self._tips.pop(root, None)
+        if tip is not None:
+            self._size -= tip.tree.size
 
     def _remember(self, line: Lineage, tip: Tip) -> None:
         with self._mutex:
+            self._drop(line.root)
             self._tips[line.root] = tip
-            self._tips.move_to_end(line.root)
-            total = sum(known.tree.size for known in self._tips.values())
-            while self._tips and total > _REMEMBERED:
-                total -= self._tips.popitem(last=False)[1].tree.size
+            self._size += tip.tree.size
+            while self._tips and self._size > _REMEMBERED:
+                self._drop(next(iter(self._tips)))
 
     def add(self, line: Lineage, tip: Tip | None, draft: Draft, limit: int) -> Steps[Checkpoint | None]:
         """Commit a checkpoint behind a tip; None if something else came first."""
