@@ -186,26 +186,30 @@ def page(
 def head(connection: apsw.Connection, key: bytes) -> Head | None:
     """Return the row at a key without its value, whatever its kind, or None if there is none: `prove_absent` says how sure."""
     above: list[Any] = connection.execute(_FROM, (key,)).fetchall()
-    if above:
-        row = _believed_head(above[0])
-        if row.key == key:
-            return row
-        if row.key < key:
+    if above and above[0][0] == key:
+        row = Head._make(above[0])
+        if not _is_whole(row):
             raise _damaged(key)
+        return row
     below: list[Any] = connection.execute(_BELOW, (key,)).fetchall()
-    if below and _believed_head(below[0]).key >= key:
-        raise _damaged(key)
+    for found, is_above in ((above, True), (below, False)):
+        for neighbour in found:
+            row = Head._make(neighbour)
+            if not _is_whole(row):  # perhaps only the digest of its value is not, which matters to nobody else
+                stored: list[Any] = connection.execute(_ONE, (row.key,)).fetchall()
+                if not stored:
+                    raise _damaged(row.key)
+                believed(stored[0])
+            if (row.key > key) is not is_above:
+                raise _damaged(key)
     return None
 
 
-def _believed_head(found: Sequence[Any]) -> Head:
-    row = Head._make(found)
+def _is_whole(row: Head) -> bool:
     try:
-        if seal_record(*row[:6]) == row.sum:
-            return row
+        return seal_record(*row[:6]) == row.sum
     except (TypeError, struct.error):
-        pass
-    raise _damaged(row.key)
+        return False
 
 
 def anything_due(connection: apsw.Connection, now: float) -> bool:

@@ -103,6 +103,7 @@ class Writer:
         self._commits: list[Decided] = []
         self._blobs: list[bytes] = []
         self._made: dict[bytes, Decided] = {}
+        self._absent: set[bytes] = set()
         self._last_stream = 0  # the id given to one last, if one was
         self._row: tuple[int, bytes, bytes] = (0, b"", b"")
         self._requests: dict[bytes, tuple[bytes, bytes]] = {}
@@ -123,6 +124,8 @@ class Writer:
             self._forget_heads()
         self._commits, self._blobs = [], []
         self._last_stream = 0
+        if self._absent:
+            self._absent = set()
         if self._several:
             self._new, self._new_ends, self._made = {}, {}, {}
         self._several = direct or len(batch) > 1
@@ -142,6 +145,7 @@ class Writer:
         self._heads.clear()
         self._floorless.clear()
         self._ends.clear()
+        self._absent.clear()
 
     def perform(self, job: Any) -> None:
         """Do one job; if it raises, nothing of it has been decided or written."""
@@ -226,10 +230,12 @@ class Writer:
 
     def _head(self, key: bytes) -> Known | Row | None:
         known: Known | Row | None = self._new.get(key) or self._tail.records.get(key) or self._heads.get(key)
-        if known is None:
+        if known is None and key not in self._absent:
             row = rows.head(self.connection, key)
             if row is not None:
                 known = self._heads[key] = Known(row.kind, row.version, row.expires)
+            else:
+                self._absent.add(key)  # what is checked to be absent is mostly written next
         return known
 
     def _end(self, stream: bytes) -> tuple[int, int] | None:
