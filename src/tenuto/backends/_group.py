@@ -55,7 +55,8 @@ class GroupCommit(Generic[J]):
                         while not job.taken:
                             self._lead(batch)
                 finally:
-                    self._wake(batch)
+                    if self._queue or len(batch) > 1:
+                        self._wake(batch)
         except BaseException:
             with contextlib.suppress(ValueError):  # who is interrupted while waiting takes back what has not begun
                 self._queue.remove(job)

@@ -25,10 +25,12 @@ from tenuto.kernel.codec import digest
 from tenuto.kernel.contract import AnyCheck, Append, Check, Delete, Forget, Put, Write
 
 _PUT, _DELETE, _APPEND, _FORGET = range(4)
-_ADD: Final = (
-    "INSERT INTO log SELECT ?, ?, ?, ? WHERE ? = coalesce((SELECT chain FROM log ORDER BY id DESC LIMIT 1), "  # noqa: S608
+_LAST: Final = (
+    "coalesce((SELECT chain FROM log ORDER BY id DESC LIMIT 1), "  # noqa: S608 - constants only, here and below
     f"(SELECT content FROM outcomes WHERE id = x'{COUNTER.hex()}'), zeroblob(16))"
 )
+_ADD: Final = f"INSERT OR IGNORE INTO log VALUES (?1, iif(?5 = {_LAST}, ?2, NULL), ?3, ?4)"  # noqa: S608
+"""A row without a chain is not made: so it is there if and only if it goes on from the last one."""
 _SINCE: Final = "SELECT id, chain, head, body FROM log WHERE id > ? ORDER BY id"
 _SPAN: Final = "SELECT (SELECT min(id) FROM log), id, chain FROM log ORDER BY id DESC LIMIT 1"
 _sha256 = hashlib.sha256
@@ -128,13 +130,12 @@ def chained(before: bytes, number: int, head: bytes) -> bytes:
     return _sha256(before + number.to_bytes(8, "big") + head).digest()[:16]
 
 
-def add(connection: apsw.Connection, before: bytes, row: tuple[int, bytes, bytes], blobs: Sequence[bytes]) -> bool:
-    """Write a row, in a transaction of its own, if the last one is the one that it goes on from; tell whether it is.
+def add(run: Any, before: bytes, row: tuple[int, bytes, bytes], blobs: Sequence[bytes]) -> None:
+    """Write a row, in a transaction of its own, if the last one is the one that it goes on from; else nothing changes.
 
     That holds whatever has become of the lock file: SQLite's own lock and this comparison let no commit get lost.
     """
-    connection.execute(_ADD, (*row, blobs[0] if len(blobs) == 1 else b"".join(blobs), before))
-    return connection.changes() == 1
+    run(_ADD, (*row, blobs[0] if len(blobs) == 1 else b"".join(blobs), before))
 
 
 def span(connection: apsw.Connection) -> tuple[int, Counter] | None:

@@ -207,7 +207,8 @@ class Writer:
         if self._direct:
             self._run("COMMIT")
             return True
-        return log.add(self.connection, before.chain, self._row, self._blobs)
+        log.add(self._run, before.chain, self._row, self._blobs)
+        return self.connection.changes() == 1
 
     def rollback(self) -> None:
         """End a transaction that changes nothing."""
