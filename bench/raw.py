@@ -18,7 +18,8 @@ def connect(path: Path, durability: str) -> apsw.Connection:
     connection = apsw.Connection(str(path))
     connection.set_busy_timeout(30_000)
     # Each pragma by itself: one that returns a row would end a chain of them there.
-    connection.execute("PRAGMA journal_mode = WAL").fetchall()
+    if connection.pragma("journal_mode") != "wal":
+        connection.execute("PRAGMA journal_mode = WAL").fetchall()
     connection.execute(f"PRAGMA synchronous = {LEVELS[durability]}").fetchall()
     return connection
 
