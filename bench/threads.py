@@ -70,7 +70,7 @@ def _raw_thread(path: Path) -> Callable[[], Callable[[int], Any]]:
         own = raw.Inserts(path, "full")
         return lambda n: own.write_immediate(blobs[n % 97])
 
-    raw.connect(path, "full").close()  # so that it is in WAL before they come, all at once: that change waits for nobody
+    raw.connect(path, "full").close()  # in WAL before they come, all at once: that change waits for nobody
     blobs = [text(number).encode() for number in range(97)]
     return make
 
