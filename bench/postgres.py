@@ -14,7 +14,7 @@ from tenuto import Tenuto
 from tenuto.backends.postgres import PostgresBackend
 from tenuto.kernel import keys
 from tenuto.kernel.contract import Append, Put
-from tenuto.kernel.transact import new_request
+from tenuto.kernel.transact import own_request
 
 KEYS = 50
 COMMIT, READ = 2.3, 1.5
@@ -114,12 +114,12 @@ def _commits(url: str, cores: str, *, quick: bool) -> list[Row]:
 
     def create(number: int) -> None:
         value, place = blobs[number % 97], keys.pack("bench", "scope", "state", "new", number)
-        backend.commit([], [Put(place, value), Append(stream, value)], request=new_request(backend.now()))
+        backend.commit([], [Put(place, value), Append(stream, value)], request=own_request(backend.now()))
 
     def commit(number: int) -> None:
         value = blobs[number % 97]
         backend.commit(
-            [], [Put(places[number % KEYS], value), Append(stream, value)], request=new_request(backend.now())
+            [], [Put(places[number % KEYS], value), Append(stream, value)], request=own_request(backend.now())
         )
 
     with contextlib.closing(PostgresBackend(url, schema="bench")) as backend, Tenuto("bench", url) as agent:

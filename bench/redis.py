@@ -16,7 +16,7 @@ from tenuto import Tenuto
 from tenuto.backends.redis import RedisBackend
 from tenuto.kernel import keys
 from tenuto.kernel.contract import Append, Check, Put
-from tenuto.kernel.transact import new_request
+from tenuto.kernel.transact import own_request
 
 KEYS = 50
 COMMIT = 2.0
@@ -92,12 +92,12 @@ def _commits(server: Any, fsync: str, cores: str, *, quick: bool) -> list[Row]:
 
     def create(number: int) -> None:
         value, place = blobs[number % 97], keys.pack("bench", "scope", "state", "new", number)
-        backend.commit([], [Put(place, value), Append(stream, value)], request=new_request(backend.now()))
+        backend.commit([], [Put(place, value), Append(stream, value)], request=own_request(backend.now()))
 
     def commit(number: int) -> None:
         at, value = number % KEYS, blobs[number % 97]
         writes = [Put(places[at], value), Append(stream, value)]
-        done = backend.commit([Check(places[at], held[at])], writes, request=new_request(backend.now()))
+        done = backend.commit([Check(places[at], held[at])], writes, request=own_request(backend.now()))
         held[at] = done.versions[0]
 
     with contextlib.closing(RedisBackend(url, prefix="bench")) as backend, Tenuto("bench", url) as agent:

@@ -79,6 +79,8 @@ def test_a_request_id_tells_when_it_was_made_and_is_new_once() -> None:
     assert len(request) == 16
     assert transact.request_time(request) == 1234.567
     assert not transact.is_first_use(request)  # whoever made it may have handed it on
+    own = transact.own_request(1234.567)
+    assert [transact.is_first_use(own) for _ in range(2)] == [True, False]
 
 
 def test_a_request_id_that_settling_made_is_new_once() -> None:

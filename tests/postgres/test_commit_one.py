@@ -10,8 +10,9 @@ import pytest
 
 from tenuto.backends import _postgres_arguments
 from tenuto.errors import Conflict, RequestExpired, RequestReused
+from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.contract import REQUEST_LIFE, Append, Check, Put
-from tenuto.kernel.transact import new_request
+from tenuto.kernel.transact import drive, new_request, settle
 from tenuto.testing import HeldClock
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "contract"))
@@ -45,7 +46,7 @@ def test_it_is_taken_where_it_can_be(server: Any, schema: str) -> None:
     server.execute(f'ALTER FUNCTION "{schema}".commit_v1 RENAME TO elsewhere')
 
     assert store.commit([Check(A, 1)], [Put(A, b"w"), Append(LOG, b"e")]).versions == (2, 2)
-    assert store.commit([], [Put(A, b"w")], request=new_request(store.now())).versions == (3,)
+    assert drive(settle(store, [], [Put(A, b"w")]), SystemClock()).versions == (3,)
     assert store.commit([], [Append(LOG, b"e")]).versions == (3,)
     store.close()
 

@@ -61,7 +61,7 @@ from tenuto.errors import (
 from tenuto.kernel import codec
 from tenuto.kernel.bell import Pause
 from tenuto.kernel.contract import AnyCheck, Check, CheckEnd, Commit, Put, Write
-from tenuto.kernel.transact import Steps, backoff, done, new_request, settle
+from tenuto.kernel.transact import Steps, backoff, done, own_request, settle
 from tenuto.kernel.work import Work
 
 R = TypeVar("R")
@@ -339,7 +339,7 @@ class Running(Flight):
         in this process: what the code did next would stand on a record with a gap.
         """
         waited = 0.0
-        request = new_request(self.context.kernel.now())
+        request = own_request(self.context.kernel.now())
         for delay in backoff(None, first=0.05, most=2.0):
             try:
                 return (yield from commit(self.context, checks, writes, self.lease, f"The run {self.id!r}", request))
@@ -500,7 +500,7 @@ class Running(Flight):
                         checks, lines = yield from line()
                     elif line is not None:
                         lines = [line]
-                    request = new_request(self.context.kernel.now())
+                    request = own_request(self.context.kernel.now())
                 yield from self.lease.left(checks, [*lines, *self.log.placed(head)], request)
             except StorageUnavailable:
                 waited += delay

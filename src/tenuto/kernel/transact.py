@@ -36,12 +36,20 @@ def new_request(now: float) -> bytes:
     return int(now * 1000).to_bytes(6, "big") + os.urandom(10)
 
 
+def own_request(now: float) -> bytes:
+    """Return a new request id that is used in this process only, until it was used once: a store need not look it up then."""
+    request = new_request(now)
+    if len(_unused) > 1_000:  # left by backends that do not ask: then they are looked up
+        _unused.clear()
+    _unused[request] = None
+    return request
+
+
 _unused: dict[bytes, None] = {}
-"""Ids that `settle` has made and that no store was asked about: nobody else can have them."""
 
 
 def is_first_use(request: bytes) -> bool:
-    """Tell whether this id was made by `settle` and is used for the first time.
+    """Tell whether this id was made by `own_request` and is used for the first time.
 
     Then no store can know it, and a backend need not look it up. False when in doubt.
     """
@@ -76,11 +84,7 @@ def settle(
 
     Who goes on asking after that gives the same `request` each time, so that it still happens once.
     """
-    if request is None:
-        request = new_request(backend.now())
-        if len(_unused) > 1_000:  # left by backends that do not ask: then they are looked up
-            _unused.clear()
-        _unused[request] = None
+    request = request or own_request(backend.now())
     delays: Iterator[float] | None = None
     while True:
         try:
