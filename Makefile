@@ -26,9 +26,10 @@ types: $(READY)
 	$(BIN)/mypy
 	$(BIN)/basedpyright
 
-# What a minute is enough for: not what imports the frameworks, runs every snippet, or starts every command.
+# What a minute is enough for: not what imports the frameworks, runs every snippet, starts every command, kills processes, or
+# needs a cluster.
 quick: $(READY)
-	$(BIN)/python -m pytest -n 2 -q -m "not slow" --ignore tests/adapters --ignore tests/docs --ignore tests/cli
+	$(BIN)/python -m pytest -n 2 -q -m "not slow" -k "not cluster" --ignore tests/adapters --ignore tests/docs --ignore tests/cli --ignore tests/crash --ignore tests/history
 
 # What the tests need and no wheel carries: brought once into .servers, without root.
 servers: $(READY)
