@@ -19,7 +19,7 @@ from tenuto import Damaged, InvalidInput, NewerFormat, StorageUnavailable, Tenut
 from tenuto.backends import _sqlite_schema as schema
 from tenuto.backends import sqlite
 from tenuto.backends._group import GroupCommit, Job
-from tenuto.backends._lockfile import LockFile, Mark
+from tenuto.backends._lockfile import LockFile, Mark, word_of
 from tenuto.backends._sqlite_writes import WorkJob, Writer
 from tenuto.backends.sqlite import NetworkFilesystemWarning, SqliteBackend
 from tenuto.kernel import keys
@@ -263,8 +263,9 @@ def test_network_file_systems_are_known_by_what_is_mounted(tmp_path: Path, monke
 def test_the_mark_survives_a_slot_that_is_torn(tmp_path: Path) -> None:
     lock = LockFile(tmp_path / "lock")
     assert lock.load() is None
+    lock.belongs_to(b"s" * 16, b"b" * 16, full=True)
     for number in (1, 2, 3):
-        lock.store(Mark(b"s" * 16, number, b"c" * 16, b"b" * 16, True))
+        lock.store(word_of(number, b"c" * 16))
     raw = bytearray((tmp_path / "lock").read_bytes())
     for at in range(0, 1024, 3):
         torn = raw.copy()
@@ -319,7 +320,7 @@ def test_a_commit_notices_that_the_store_fell_behind(path: Path) -> None:
     mark = backend._lock.load()  # type: ignore[union-attr]
     assert mark is not None
     other = LockFile(path.with_name("store.db-lock"))
-    other.store(mark._replace(number=mark.number + 5))
+    other.start_over(mark._replace(number=mark.number + 5))
     with pytest.raises(Damaged, match="5 are lost"):
         backend.commit([], [Put(A, b"2")])
     assert [finding.kind for finding in backend.check()] == ["loss"]

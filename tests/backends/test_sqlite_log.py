@@ -301,7 +301,8 @@ def commit_as_format_2(path: Path, key: bytes, value: bytes, version: int) -> No
         lock.committing()
         raw.execute("COMMIT")
         word = lock._shared[_lockfile._WORD]
-        lock.store(mark._replace(number=after.number, chain=after.chain))
+        lock.belongs_to(mark.store, mark.boot, full=mark.full)
+        lock.store(_lockfile.word_of(*after))
         lock._shared[_lockfile._WORD] = b"\x00" + word[1:]
 
     try:

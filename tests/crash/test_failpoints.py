@@ -100,7 +100,7 @@ def test_a_row_of_the_log_that_goes_on_from_anything_is_found_out(die, path, mon
     # given two planted bugs: nothing is noted before COMMIT, and the last row is not compared with
     peer = warmed(path)
     die("before store", **{"no note": True})
-    monkeypatch.setattr(_sqlite_log, "_ADD", "INSERT OR REPLACE INTO log VALUES (?1, iif(?5, ?2, ?2), ?3, ?4)")
+    monkeypatch.setattr(_sqlite_log, "ADD", "INSERT OR REPLACE INTO log VALUES (?1, iif(?5, ?2, ?2), ?3, ?4)")
     # when the other process commits, then it writes over what it has not seen
     versions = versions_after(peer)
     monkeypatch.undo()

@@ -94,11 +94,11 @@ def install_failpoints():
         around(LockFile, name)
     around(sqlite, "prepare")
     around(sqlite, "checkpoint")
-    store, connect, on_wal = LockFile.store, SqliteBackend._connect, SqliteBackend._on_wal
+    store, connect = LockFile.store, SqliteBackend._connect
 
-    def half_stored(lock, mark):
+    def half_stored(lock, word):
         before = lock._shared[:]
-        store(lock, mark)
+        store(lock, word)
         if fault.armed and fault.point == "half store":
             after = lock._shared[:]
             changed = [at for at in range(len(after)) if after[at] != before[at]]
@@ -110,13 +110,10 @@ def install_failpoints():
         connection = connect(backend, writing=writing)
         if writing:
             connection.set_commit_hook(lambda: bool(fault.reached("before COMMIT")))
+            connection.set_wal_hook(lambda *_: fault.reached("inside COMMIT") or apsw.SQLITE_OK)
         return connection
 
-    def inside_commit(*arguments):
-        fault.reached("inside COMMIT")
-        return on_wal(*arguments)
-
-    LockFile.store, SqliteBackend._connect, SqliteBackend._on_wal = half_stored, hooked, inside_commit
+    LockFile.store, SqliteBackend._connect = half_stored, hooked
 
 
 def work(order):

@@ -44,6 +44,27 @@ class GroupCommit(Generic[J]):
 
     def submit(self, job: J) -> Any:
         """Run a job, in a batch with others if they are there; return its outcome or raise its error."""
+        if self._queue or self._turn.locked():
+            self._join(job)
+        else:
+            try:
+                with self._turn:
+                    self._run([job])
+            finally:
+                if self._queue:
+                    self._wake([])
+        if job.error is not None:
+            raise job.error
+        if not job.done:
+            raise StorageUnavailable(
+                "The commit was interrupted; whether it was applied is not known. "
+                "Commit again with the same request id.",
+                outcome="unknown",
+            )
+        return job.outcome
+
+    def _join(self, job: J) -> None:
+        """Queue up behind those who are here, and see the job done: by one of them, or with all who wait."""
         self._queue.append(job)
         try:
             if self._turn.locked() or not self._is_first(job):
@@ -62,15 +83,6 @@ class GroupCommit(Generic[J]):
                 self._queue.remove(job)
             self._wake([])
             raise
-        if job.error is not None:
-            raise job.error
-        if not job.done:
-            raise StorageUnavailable(
-                "The commit was interrupted; whether it was applied is not known. "
-                "Commit again with the same request id.",
-                outcome="unknown",
-            )
-        return job.outcome
 
     def _wait(self, job: J) -> None:
         """Wait until the job is done, or it may be its turn. Nobody passes by those who came before.

@@ -103,6 +103,7 @@ class LockFile:
         self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         self._helper: _Helper | None = None
+        self._before = self._behind = b""
         try:
             if os.fstat(self._fd).st_size < _SIZE:
                 # Writing zeros reserves the blocks, so that storing a mark can never meet a full disk.
@@ -153,19 +154,24 @@ class LockFile:
         """Note that a commit is under way; `store` ends it. A process killed between leaves the note."""
         self._shared[_SETTLED] = 0
 
-    def store(self, mark: Mark) -> None:
-        """Note a commit. Call it with the lock held."""
-        body = _LAYOUT.pack(_MAGIC, *mark)
-        self._shared[_PLACES[mark[1] & 1]] = body + _sha256(body).digest()[:_SUM]
-        word = word_of(mark[1], mark[2])
+    def belongs_to(self, store: bytes, boot: bytes, *, full: bool) -> None:
+        """Say what every mark that is stored from now on says beside the commit."""
+        self._before, self._behind = _MAGIC + store, boot + bytes([full])
+
+    def store(self, word: bytes) -> None:
+        """Note a commit by its word. Call it with the lock held."""
+        shared, commit = self._shared, word[1:]
+        body = self._before + commit + self._behind
+        shared[_PLACES[word[8] & 1]] = body + _sha256(body).digest()[:_SUM]
         # The byte last: who compared between the two would take the old word for the newest.
-        self._shared[_NUMBER] = word[1:]
-        self._shared[_SETTLED] = 1
+        shared[_NUMBER] = commit
+        shared[_SETTLED] = 1
 
     def start_over(self, mark: Mark) -> None:
         """Note a store whose number may be lower than the mark's; both slots are written."""
         self._shared[0:_SIZE] = bytes(_SIZE)
-        self.store(mark)
+        self.belongs_to(mark.store, mark.boot, full=mark.full)
+        self.store(word_of(mark.number, mark.chain))
 
     def close(self) -> None:
         """Let go of the file. A lock that is still held goes with it, unless a forked copy has it."""

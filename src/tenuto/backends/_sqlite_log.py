@@ -29,11 +29,15 @@ _LAST: Final = (
     "coalesce((SELECT chain FROM log ORDER BY id DESC LIMIT 1), "  # noqa: S608 - constants only, here and below
     f"(SELECT content FROM outcomes WHERE id = x'{COUNTER.hex()}'), zeroblob(16))"
 )
-_ADD: Final = f"INSERT OR IGNORE INTO log VALUES (?1, iif(?5 = {_LAST}, ?2, NULL), ?3, ?4)"  # noqa: S608
-"""A row without a chain is not made: so it is there if and only if it goes on from the last one."""
+ADD: Final = f"INSERT OR IGNORE INTO log VALUES (?1, iif(?5 = {_LAST}, ?2, NULL), ?3, ?4)"  # noqa: S608
+"""Writes a row, in a transaction of its own, if the last one is the one that it goes on from; else nothing changes.
+
+A row without a chain is not made. That holds whatever has become of the lock file: SQLite's own lock and this
+comparison let no commit get lost. It takes the number, the chain, the head, the body and the chain before.
+"""
 _SINCE: Final = "SELECT id, chain, head, body FROM log WHERE id > ? ORDER BY id"
 _SPAN: Final = "SELECT (SELECT min(id) FROM log), id, chain FROM log ORDER BY id DESC LIMIT 1"
-_sha256 = hashlib.sha256
+_sha256, _packb = hashlib.sha256, ormsgpack.packb
 
 
 class Counter(NamedTuple):
@@ -53,6 +57,8 @@ class Decided(NamedTuple):
     versions: tuple[int, ...]
     places: tuple[int, ...]
     """For each write: of an append its stream's id, of a delete 1 if there was something to end, else 0."""
+    size: int
+    """How long its part of the body is."""
     writes: Sequence[Write]
 
 
@@ -62,7 +68,6 @@ class Logged(NamedTuple):
     number: int
     chain: bytes
     commits: Sequence[Decided]
-    size: int
 
 
 class Moment:
@@ -100,7 +105,7 @@ def packed(checks: Sequence[AnyCheck], writes: Sequence[Write]) -> bytes:
         if value != shared:
             shared, at = value, len(told) - 1
     given = [(check[0], check[1], type(check) is Check) for check in checks] if checks else ()
-    return ormsgpack.packb((given, told))
+    return _packb((given, told))
 
 
 def _unpacked(blob: bytes) -> list[Write]:
@@ -120,22 +125,14 @@ def _unpacked(blob: bytes) -> list[Write]:
     return writes
 
 
-def head_of(commits: Sequence[Decided], blobs: Sequence[bytes]) -> bytes:
-    """Return what the store decided of the commits of one transaction, as bytes."""
-    return ormsgpack.packb([(*commit[:5], len(blob)) for commit, blob in zip(commits, blobs, strict=True)])
+def chained(before: bytes, number: int, commits: Sequence[Decided]) -> tuple[bytes, bytes]:
+    """Return what the store decided of the commits of one transaction, as bytes, and the digest of all up to them."""
+    head = _packb([commit[:6] for commit in commits] if len(commits) != 1 else (commits[0][:6],))
+    return head, _chain(before, number, head)
 
 
-def chained(before: bytes, number: int, head: bytes) -> bytes:
-    """Return the digest of a transaction and of all before it."""
+def _chain(before: bytes, number: int, head: bytes) -> bytes:
     return _sha256(before + number.to_bytes(8, "big") + head).digest()[:16]
-
-
-def add(run: Any, before: bytes, row: tuple[int, bytes, bytes], blobs: Sequence[bytes]) -> None:
-    """Write a row, in a transaction of its own, if the last one is the one that it goes on from; else nothing changes.
-
-    That holds whatever has become of the lock file: SQLite's own lock and this comparison let no commit get lost.
-    """
-    run(_ADD, (*row, blobs[0] if len(blobs) == 1 else b"".join(blobs), before))
 
 
 def span(connection: apsw.Connection) -> tuple[int, Counter] | None:
@@ -158,17 +155,17 @@ def since(connection: apsw.Connection, known: Counter) -> list[Logged]:
 def _believed(row: Sequence[Any], before: Counter) -> Logged:
     number, chain, head, body = row
     try:
-        if number == before.number + 1 and chained(before.chain, number, head) == chain:
+        if number == before.number + 1 and _chain(before.chain, number, head) == chain:
             at, commits = 0, []
             for when, request, content, versions, places, size in ormsgpack.unpackb(head):
                 blob = body[at : at + size]
                 at += size
                 if _sha256(blob).digest()[:16] != content:
                     break
-                commits.append(Decided(when, request, content, tuple(versions), tuple(places), _unpacked(blob)))
+                commits.append(Decided(when, request, content, tuple(versions), tuple(places), size, _unpacked(blob)))
             else:
                 if at == len(body):
-                    return Logged(number, chain, commits, at)
+                    return Logged(number, chain, commits)
     except (TypeError, ValueError, IndexError):
         pass  # a flipped bit can change a column's type too
     raise Damaged(f"Commit {number} in the log is not what was written. Restore a backup.")

@@ -23,7 +23,7 @@ import apsw
 from tenuto.backends import _sqlite_log as log
 from tenuto.backends import _sqlite_rows as rows
 from tenuto.backends._lockfile import word_of
-from tenuto.backends._sqlite_log import Counter, Decided, Logged
+from tenuto.backends._sqlite_log import Counter, Decided
 from tenuto.backends._sqlite_rows import RECORD, TOMBSTONE
 from tenuto.kernel.contract import REQUEST_LIFE, Append, Entry, Put, Record
 
@@ -54,15 +54,11 @@ class Pending:
     def __init__(self, stream: int, first: int) -> None:
         self.stream = stream
         self.first = first
+        self.last = first - 1
         self.given: list[tuple[int, bytes, float, tuple[int, ...]]] = []
         """Each with the number of the transaction that made it."""
         self.sealed: list[Entry] = []
         """As far as anybody has asked: each is linked to the one before."""
-
-    @property
-    def last(self) -> int:
-        """Return the number of the last entry."""
-        return self.first + len(self.given) - 1
 
 
 class Tail:
@@ -74,6 +70,8 @@ class Tail:
         """The last transaction that is in it."""
         self.word = word_of(*counter)
         self.size = 0
+        self.full = False
+        """Whether it is time to fold."""
         self.highest = 0
         """The largest id of a stream that is in it."""
         self.records: dict[bytes, Row] = {}
@@ -83,48 +81,54 @@ class Tail:
         self._mutex = threading.RLock()  # a signal's handler may read in the middle of it
 
     @property
-    def full(self) -> bool:
-        """Tell whether it is time to fold."""
-        return self.number - self.floor >= MOST_ROWS or self.size >= MOST_BYTES
-
-    @property
     def overdue(self) -> bool:
         """Tell whether upkeep has lost the race, so that whoever commits next folds."""
         return self.number - self.floor >= 4 * MOST_ROWS or self.size >= 4 * MOST_BYTES
 
-    def extend(self, logged: Logged) -> None:
+    def extend(self, number: int, chain: bytes, commits: Sequence[Decided]) -> None:
         """Add the next transaction; one that is there already adds nothing.
 
         An interrupt may leave half of it there, which nobody reads: adding it again completes it.
         """
         with self._mutex:
-            if logged.number != self.number + 1:
+            if number != self.number + 1:
                 return
-            for commit in logged.commits:
-                self._add(logged.number, commit)
-            self.size += logged.size
-            self.counter, self.number = Counter(logged.number, logged.chain), logged.number
-            self.word = word_of(logged.number, logged.chain)
+            records, size = self.records, self.size
+            for commit in commits:
+                at, request, _, versions, places, own, writes = commit
+                size += own
+                for write, version, place in zip(writes, versions, places, strict=True):
+                    if type(write) is Put:
+                        key, value, ttl = write
+                        expires = None if ttl is None else at + ttl
+                        records[key] = _made(
+                            Row, (number, RECORD, version, at, expires, bytes(value), records.get(key))
+                        )
+                    elif type(write) is Append:
+                        self._append(number, write, version, place, at, versions)
+                    elif place:
+                        old = records.get(write[0])
+                        records[write[0]] = Row(number, TOMBSTONE, version, at, at + REQUEST_LIFE, None, old)
+                if request is not None:
+                    self.requests[request] = commit
+            self.size = size
+            self.counter, self.number = _made(Counter, (number, chain)), number
+            self.word = word_of(number, chain)
+            self.full = number - self.floor >= MOST_ROWS or size >= MOST_BYTES
 
-    def _add(self, number: int, commit: Decided) -> None:
-        at, request, _, versions, places, writes = commit
-        records = self.records
-        for write, version, place in zip(writes, versions, places, strict=True):
-            if type(write) is Put:
-                key, value, ttl = write
-                expires = None if ttl is None else at + ttl
-                records[key] = _made(Row, (number, RECORD, version, at, expires, bytes(value), records.get(key)))
-            elif type(write) is Append:
-                pending = self.streams.get(write.stream) or Pending(place, version)
-                if version > pending.last:
-                    pending.given.append((number, bytes(write.value), at, versions))
-                self.streams[write.stream] = pending
-                self.highest = max(self.highest, place)
-            elif place:
-                old = records.get(write[0])
-                records[write[0]] = Row(number, TOMBSTONE, version, at, at + REQUEST_LIFE, None, old)
-        if request is not None:
-            self.requests[request] = commit
+    def _append(
+        self, number: int, write: Append, version: int, place: int, at: float, versions: tuple[int, ...]
+    ) -> None:
+        stream, value = write
+        pending = self.streams.get(stream)
+        if pending is None:
+            pending = Pending(place, version)
+            self.highest = max(self.highest, place)
+        given = pending.given
+        if version == pending.first + len(given):
+            given.append((number, bytes(value), at, versions))
+        pending.last = version
+        self.streams[stream] = pending
 
     # -- as of a transaction ---------------------------------------------------------------------
 
@@ -189,7 +193,7 @@ def read_tail(connection: apsw.Connection) -> Tail:
     """Return what is in the log and not in the tables, as the connection's snapshot has them."""
     tail = Tail(log.folded(connection))
     for logged in log.since(connection, tail.counter):
-        tail.extend(logged)
+        tail.extend(*logged)
     return tail
 
 
@@ -225,7 +229,7 @@ class Memory:
         if follows and (known.number >= last.number or tail.floor == first - 1 or not tail.full):
             if known.number < last.number:
                 for logged in log.since(connection, known):
-                    tail.extend(logged)
+                    tail.extend(*logged)
             return tail, last.number
         # It has missed what was folded meanwhile, or is newer than the snapshot, or holds much that was folded.
         tail = read_tail(connection)

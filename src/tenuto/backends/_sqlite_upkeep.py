@@ -53,3 +53,8 @@ def checkpoint(connection: apsw.Connection) -> None:
             time.sleep(0.001)
         else:
             return
+
+
+def wal_pages(connection: apsw.Connection) -> int:
+    """Return how many pages are in the write-ahead log."""
+    return connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]

@@ -22,7 +22,8 @@ from tenuto.backends import _sqlite_fold as fold
 from tenuto.backends import _sqlite_log as log
 from tenuto.backends import _sqlite_rows as rows
 from tenuto.backends._group import Job
-from tenuto.backends._sqlite_log import Counter, Decided, Logged
+from tenuto.backends._lockfile import word_of
+from tenuto.backends._sqlite_log import Counter, Decided
 from tenuto.backends._sqlite_rows import FLOOR, RECORD, STREAM, TOMBSTONE
 from tenuto.backends._sqlite_schema import COUNTER
 from tenuto.backends._sqlite_tail import Memory, Row, Tail, read_tail
@@ -61,6 +62,8 @@ class CommitJob(Job):
         self.checks = checks
         self.writes = writes
         self.request = request
+        self.first = request is not None and is_first_use(request)
+        """Whether no store can know the request yet."""
         self.blob = blob = log.packed(checks, writes)
         self.content = _sha256(blob).digest()[:16]
         self.direct = len(blob) > _DIRECT_BYTES or Forget in map(type, writes)
@@ -106,14 +109,12 @@ class Writer:
         self._absent: set[bytes] = set()
         self._last_stream = 0  # the id given to one last, if one was
         self._row: tuple[int, bytes, bytes] = (0, b"", b"")
-        self._requests: dict[bytes, tuple[bytes, bytes]] = {}
 
     def begin(self, batch: Sequence[Any], *, fresh: bool, direct: bool) -> Counter:
         """Begin a transaction and return how far the store has come.
 
         `fresh` says that nobody else has committed since what this process has in its memory.
         """
-        self._direct, self._changed, self._folded = direct, False, False
         if direct:
             self._run("BEGIN IMMEDIATE")
         tail = self._memory.tail if fresh and not direct else self._newest()
@@ -122,17 +123,15 @@ class Writer:
             self._forget_heads()
         elif len(self._heads) + len(self._ends) > _REMEMBERED:
             self._forget_heads()
-        self._commits, self._blobs = [], []
-        self._last_stream = 0
+        self._commits, self._blobs, self._last_stream = [], [], 0
         if self._absent:
             self._absent = set()
         if self._several:
             self._new, self._new_ends, self._made = {}, {}, {}
-        self._several = direct or len(batch) > 1
+            self._changed = self._folded = False
+        self._direct, self._several = direct, direct or len(batch) > 1
         if direct:
             self._fold()
-        wanted = [job.request for job in batch if job.request is not None and not is_first_use(job.request)]
-        self._requests = _requests(self.connection, wanted) if wanted else {}
         return tail.counter
 
     def _newest(self) -> Tail:
@@ -149,18 +148,27 @@ class Writer:
 
     def perform(self, job: Any) -> None:
         """Do one job; if it raises, nothing of it has been decided or written."""
-        if not self._direct:
-            self._keep(job, *self._decided(job))
+        if self._direct:
+            self._perform_directly(job)
             return
+        decided = self._decided(job)
+        if decided is not None:
+            self._commits.append(decided)
+            self._blobs.append(job.blob)
+            if self._several:
+                self._overlay(decided)
+
+    def _perform_directly(self, job: Any) -> None:
         self._run("SAVEPOINT job")
         try:
             if type(job) is WorkJob:
                 self._changed |= job.work(self)
-            else:
-                decided, ends = self._decided(job)
-                if decided is not None:
-                    self._write(decided)
-                self._keep(job, decided, ends)
+                return
+            decided = self._decided(job)
+            if decided is not None:
+                self._write(decided)
+                self._commits.append(decided)
+                self._overlay(decided)
         except TenutoError:
             self._run("ROLLBACK TO job")
             self._forget_heads()
@@ -169,45 +177,40 @@ class Writer:
             if self.connection.in_transaction:
                 self._run("RELEASE job")
 
-    def _keep(self, job: CommitJob, decided: Decided | None, ends: dict[bytes, tuple[int, int]]) -> None:
-        """Let a commit be part of the transaction, and be seen by those who come later in it."""
-        if decided is None:
-            return
-        self._commits.append(decided)
-        self._blobs.append(job.blob)
-        if not self._several:
-            return
-        self._new_ends.update(ends)
+    def _overlay(self, decided: Decided) -> None:
+        """Let a commit be seen by those who come later in the transaction."""
         for write, version, place in zip(decided.writes, decided.versions, decided.places, strict=True):
             if type(write) is Put:
                 expires = None if write.ttl is None else decided.at + write.ttl
                 self._new[write.key] = Known(RECORD, version, expires)
+            elif type(write) is Append:
+                self._new_ends[write.stream] = place, version
             elif type(write) is Delete and place:
                 self._new[write.key] = Known(TOMBSTONE, version, decided.at + REQUEST_LIFE)
         if decided.request is not None:
             self._made[decided.request] = decided
 
-    def finish(self, counter: Counter) -> Counter | None:
-        """Count the transaction, and return how far it brings the store; None if it changes nothing."""
+    def finish(self, counter: Counter) -> bytes | None:
+        """Count the transaction, and return the word of what the store comes to by it; None if it changes nothing."""
+        number, chain = counter
+        head = b""
         if self._commits or self._changed:
-            number = counter.number + 1
-            head = log.head_of(self._commits, self._blobs)
-            after = Counter(number, log.chained(counter.chain, number, head))
-            self._row = (*after, head)
-        elif self._folded:
-            after = counter  # nothing is new, it only lies elsewhere
-        else:
+            number += 1
+            head, chain = log.chained(chain, number, self._commits)
+        elif not self._folded:  # or nothing is new, it only lies elsewhere
             return None
+        self._row = number, chain, head
         if self._direct:
-            log.count(self._run, after)
-        return after
+            log.count(self._run, Counter(number, chain))
+        return word_of(number, chain)
 
     def commit(self, before: Counter) -> bool:
         """Make the transaction durable; False, and nothing is written, if the store had come further than `before`."""
         if self._direct:
             self._run("COMMIT")
             return True
-        log.add(self._run, before.chain, self._row, self._blobs)
+        blobs = self._blobs
+        self._run(log.ADD, (*self._row, blobs[0] if len(blobs) == 1 else b"".join(blobs), before[1]))
         return self.connection.changes() == 1
 
     def rollback(self) -> None:
@@ -216,16 +219,16 @@ class Writer:
             self._run("ROLLBACK")
             self._memory.renew(self._tail)  # others have folded what this process still held
 
-    def committed(self, counter: Counter) -> None:
+    def committed(self) -> None:
         """Keep what was committed at hand, for readers and for the next transaction."""
+        number, chain, _ = self._row
         if self._direct:
             self._heads.update(self._new)
             self._ends.update(self._new_ends)
-            self._tail = Tail(counter)
+            self._tail = Tail(Counter(number, chain))
             self._memory.renew(self._tail)
         else:
-            size = sum(map(len, self._blobs))
-            self._tail.extend(Logged(counter.number, counter.chain, self._commits, size))
+            self._tail.extend(number, chain, self._commits)
 
     # -- deciding ------------------------------------------------------------------------------
 
@@ -272,47 +275,43 @@ class Writer:
         if different:
             raise Conflict("Something else was written first; read again and decide anew.", different)
 
-    def _decided(self, job: CommitJob) -> tuple[Decided | None, dict[bytes, tuple[int, int]]]:
-        """Decide a commit, and say where its streams end by it; None if it is known already, or leaves no trace."""
+    def _decided(self, job: CommitJob) -> Decided | None:  # noqa: C901, PLR0912 - one kind of write after the other
+        """Decide the version of every write, or None if the commit is known already, or leaves no trace."""
         now = self._now()
-        ends: dict[bytes, tuple[int, int]] = {}
-        if job.request is not None:
-            known = self._outcome(job, job.request)
-            if known is not None:
-                job.outcome = known
-                return None, ends
-            if now - request_time(job.request) > REQUEST_LIFE:
-                raise RequestExpired(
-                    "This request id is too old for its outcome to be known. Read what is stored, then decide."
-                )
+        request = job.request
+        if request is not None and not job.first:
+            job.outcome = self._outcome(job, request, now)
+            if job.outcome is not None:
+                return None
         if job.checks:
             self._require(job.checks, now)
-        return self._decide(job, now, ends), ends
-
-    def _decide(self, job: CommitJob, now: float, ends: dict[bytes, tuple[int, int]]) -> Decided | None:
-        """Decide the version of every write, or None if the commit leaves no trace."""
+        several, tail = self._several, self._tail
         versions: list[int] = []
         places: list[int] = []
-        traces = job.request is not None or self._direct
+        ends: dict[bytes, tuple[int, int]] = {}
+        traces = request is not None or self._direct
         for write in job.writes:
-            place = 0
+            place, key = 0, write[0]
             if type(write) is Put:
                 traces = True
-                row = self._head(write.key)
-                version = (row.version if _writable(row) else self._floor(write.key)) + 1
+                row = (None if several else tail.records.get(key)) or self._head(key)
+                version = (row.version if _writable(row) else self._floor(key)) + 1
             elif type(write) is Append:
                 traces = True
-                key = write.stream
-                place, number = ends.get(key) or self._end(key) or (self._new_stream(key), 0)
+                pending = None if several or ends else tail.streams.get(key)
+                if pending is not None:
+                    place, number = pending.stream, pending.last
+                else:
+                    place, number = ends.get(key) or self._end(key) or (self._new_stream(key), 0)
                 version = number + 1
                 ends[key] = place, version
             elif type(write) is Forget:
-                self._end(write.stream)  # a record has no entries
+                self._end(key)  # a record has no entries
                 version = write.last
             else:
-                row = self._head(write[0])
+                row = self._head(key)
                 if not _writable(row):
-                    self._refuse_stream(write[0])
+                    self._refuse_stream(key)
                 version = 0 if row is None else row.version
                 if row is not None and _lives(row, now):
                     version, place, traces = version + 1, 1, True
@@ -322,7 +321,7 @@ class Writer:
         job.outcome = _made(Commit, (outcome, now, False))
         if not traces:
             return None
-        return _made(Decided, (now, job.request, job.content, outcome, tuple(places), job.writes))  # type: ignore[no-any-return]
+        return _made(Decided, (now, request, job.content, outcome, tuple(places), len(job.blob), job.writes))  # type: ignore[no-any-return]
 
     def _floor(self, key: bytes) -> int:
         """Return the version above which a new key starts."""
@@ -353,16 +352,22 @@ class Writer:
             )
         return self._last_stream
 
-    def _outcome(self, job: CommitJob, request: bytes) -> Commit | None:
-        """Return what became of a request, None if it is not known, or raise `RequestReused`."""
+    def _outcome(self, job: CommitJob, request: bytes, now: float) -> Commit | None:
+        """Return what became of a request, None if it was never made, or raise `RequestReused` or `RequestExpired`."""
         made = self._made.get(request) or self._tail.requests.get(request)
         if made is not None:
             if made.content != job.content:
                 raise RequestReused("This request id was used for another commit; make a new one.")
             return Commit(made.versions, made.at, repeated=True)
-        if request not in self._requests:
+        found: list[Any] = self._run("SELECT content, outcome FROM outcomes WHERE id = ?", (request,)).fetchall()
+        if not found:
+            _prove_unknown(self.connection, request)
+            if now - request_time(request) > REQUEST_LIFE:
+                raise RequestExpired(
+                    "This request id is too old for its outcome to be known. Read what is stored, then decide."
+                )
             return None
-        known, outcome = self._requests[request]
+        known, outcome = found[0]
         if digest(request, known, outcome[8:])[:8] != outcome[:8]:
             raise Damaged("The record of a request is not what was written. Restore a backup.")
         # Before format 3 a request was bound to another digest of the same commit.
@@ -391,7 +396,7 @@ class Writer:
             if type(write) is Forget and (end := self._end(write.stream)) is not None:
                 fold.forget(self.connection, write, *end)
         tail = Tail(Counter(0, b""))
-        tail.extend(Logged(1, b"", [decided], 0))
+        tail.extend(1, b"", [decided])
         fold.write(self.connection, tail)
 
     def _set(self, key: bytes, kind: int, version: int, written: float, expires: float | None) -> None:
@@ -435,17 +440,6 @@ class Writer:
     def fold(self) -> bool:
         """Do nothing but what every direct transaction begins with: fold the log into the tables."""
         return False
-
-
-def _requests(connection: apsw.Connection, wanted: Sequence[bytes]) -> dict[bytes, tuple[bytes, bytes]]:
-    marks = ",".join("?" * len(wanted))
-    found = connection.execute(f"SELECT id, content, outcome FROM outcomes WHERE id IN ({marks})", wanted)  # noqa: S608
-    stored: list[Any] = found.fetchall()
-    known = {row[0]: (row[1], row[2]) for row in stored}
-    for request in wanted:
-        if request not in known:
-            _prove_unknown(connection, request)
-    return known
 
 
 def _prove_unknown(connection: apsw.Connection, request: bytes) -> None:

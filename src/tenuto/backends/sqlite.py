@@ -18,6 +18,7 @@ number of the last commit stands in the file and in the mark beside it; see `_lo
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import sys
@@ -44,7 +45,7 @@ from tenuto.backends._sqlite_log import Counter
 from tenuto.backends._sqlite_readers import Readers
 from tenuto.backends._sqlite_schema import prepare
 from tenuto.backends._sqlite_tail import Memory, record_of
-from tenuto.backends._sqlite_upkeep import checkpoint, keep_up
+from tenuto.backends._sqlite_upkeep import checkpoint, keep_up, wal_pages
 from tenuto.backends._sqlite_writes import CommitJob, WorkJob, Writer
 from tenuto.errors import (
     Closed,
@@ -289,13 +290,15 @@ class SqliteBackend:
             if mark is not None and mark.number > counter.number:
                 _log.warning("%s goes on at commit %d; its mark was at %d", self.path, counter.number, mark.number)
             if mark is None or mark.store != self._store or mark.number > counter.number or self._accept_loss:
-                lock.start_over(self._mark(self._store, counter))
+                lock.start_over(Mark(self._store, *counter, self._boot, self.durability == "full"))
+            else:
+                lock.belongs_to(self._store, self._boot, full=self.durability == "full")
         except BaseException:
             # Closing the last connection would fold the log into the file: what is refused stays as it is.
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             connection.close()
             raise
-        self._writer = Writer(connection, self.now, self._memory)
+        self._writer = Writer(connection, self._steady.now, self._memory)
 
     def _refuse_loss(self, mark: Mark, connection: apsw.Connection) -> None:
         """Raise `Damaged` if the file is behind its mark, before anything is written to it."""
@@ -331,9 +334,6 @@ class SqliteBackend:
             f"or an older copy of the file. {accept}"
         )
 
-    def _mark(self, store: bytes, counter: Counter) -> Mark:
-        return Mark(store, counter.number, counter.chain, self._boot, self.durability == "full")
-
     def _connect(self, *, writing: bool = False) -> apsw.Connection:
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE if writing else apsw.SQLITE_OPEN_READONLY
         if not writing and self._writable:
@@ -347,8 +347,6 @@ class SqliteBackend:
         ).fetchall()
         if sys.platform == "darwin":  # fsync there does not reach the platter
             connection.execute("PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON").fetchall()
-        if writing:
-            connection.set_wal_hook(self._on_wal)
         return connection
 
     # -- writing -----------------------------------------------------------------------------
@@ -359,19 +357,20 @@ class SqliteBackend:
             _fail(batch, Closed(f"The store {self.path.name} was closed; open a new client."))
             return
         try:
-            lock.run(lambda: self._transaction(batch, lock), self._timeout)
+            lock.run(functools.partial(self._transaction, batch, lock), self._timeout)
         except (TenutoError, OSError) as error:
             _fail(batch, translated(error, self.path))
 
     def _transaction(self, batch: list[Any], lock: LockFile) -> None:
-        self._writing = threading.get_ident()
-        self._committing = False
+        self._writing, self._committing = threading.get_ident(), False
         try:
             # Where others commit in between, each would have to take in what all of them wrote: the tables are shorter.
             tail = self._memory.tail
             fresh = lock.says(tail.word)
             self._crowd = 0 if fresh else self._crowd + 1
-            direct = self._crowd > 1 or tail.overdue or any(job.direct for job in batch)
+            direct = self._crowd > 1 or (tail.full and tail.overdue)
+            for job in batch:
+                direct = direct or job.direct
             if not self._attempt(batch, lock, fresh=fresh, direct=direct):
                 # Somebody has committed past the lock file, which was taken away: SQLite's own lock decides.
                 self._attempt(batch, lock, fresh=False, direct=True)
@@ -389,14 +388,12 @@ class SqliteBackend:
             self._writing = 0
         for job in batch:
             job.done = True
-        if self._wal_pages >= _CHECKPOINT_PAGES or self._memory.tail.full or self._steady.now() >= self._sweep_due:
+        if self._memory.tail.full or self._wal_pages >= _CHECKPOINT_PAGES or self._steady.now() >= self._sweep_due:
             self._ask_for_upkeep()
 
     def _attempt(self, batch: list[Any], lock: LockFile, *, fresh: bool, direct: bool) -> bool:
         """Make one transaction of a batch; False, and nothing is written, if it began from what is not the newest."""
-        writer = self._writer
-        if writer is None:
-            writer = self._writer = Writer(self._connect(writing=True), self.now, self._memory)
+        writer = self._writer or self._new_writer()
         counter = writer.begin(batch, fresh=fresh, direct=direct)
         mark = None if fresh else lock.load()
         if mark is not None and mark.number > counter.number and mark.store == self._store:
@@ -406,8 +403,8 @@ class SqliteBackend:
                 writer.perform(job)
             except TenutoError as error:
                 job.error = error
-        after = writer.finish(counter)
-        if after is None:
+        word = writer.finish(counter)
+        if word is None:
             writer.rollback()
             return True
         self._committing = self._wrote = True
@@ -417,17 +414,24 @@ class SqliteBackend:
             for job in batch:
                 job.outcome = job.error = None
             return False
-        lock.store(self._mark(self._store, after))
-        writer.committed(after)
+        lock.store(word)
+        writer.committed()
         for job in batch:
             job.done = True
+        if direct:
+            self._wal_pages = wal_pages(writer.connection)
         if self._wal_tail or self._wal_pages >= 8 * _CHECKPOINT_PAGES:  # upkeep has lost the race
             self._fold_tail(writer)
         return True
 
+    def _new_writer(self) -> Writer:
+        self._writer = Writer(self._connect(writing=True), self._steady.now, self._memory)
+        return self._writer
+
     def _fold_tail(self, writer: Writer) -> None:
         """Move the last of the log into the file, so that it starts over; the batch is committed already."""
         self._wal_tail = False
+        self._wal_pages = wal_pages(writer.connection)
         if self._wal_pages >= _CHECKPOINT_PAGES:  # else another process has done it, and the log is short again
             try:
                 checkpoint(writer.connection)
@@ -446,10 +450,6 @@ class SqliteBackend:
             self._writer = None
 
     # -- upkeep ------------------------------------------------------------------------------
-
-    def _on_wal(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
-        self._wal_pages = pages
-        return apsw.SQLITE_OK
 
     def _ask_for_upkeep(self) -> None:
         if self._upkeep is None:

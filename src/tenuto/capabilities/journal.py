@@ -12,10 +12,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
-from tenuto.capabilities.context import Context, stamp
-from tenuto.kernel import codec
+from tenuto.capabilities.context import Context
+from tenuto.kernel import codec, correlation
 from tenuto.kernel.bell import Bell, Pause
-from tenuto.kernel.contract import Append, Entry
+from tenuto.kernel.contract import Entry
 from tenuto.kernel.durations import moment
 
 _PAGE = 200
@@ -40,18 +40,13 @@ class Change(NamedTuple):
     correlation_id: str | None
 
 
-class Noted(NamedTuple):
-    """What goes into the journal for one write: the encoded value, or None where it was ended."""
-
-    key: str
-    value: bytes | None
-    ttl: float | None
+Noted = tuple[str, bytes | None, float | None]
+"""What goes into the journal for one write: its key, the encoded value or None where it was ended, and its ttl."""
 
 
-def line(context: Context, stream: bytes, noted: Sequence[Noted]) -> Append:
-    """Return the journal's part of a commit. The writes noted must come first in it, in this order."""
-    writer, correlation_id = stamp(context)
-    return Append(stream, codec.encode([writer, correlation_id, [[*note] for note in noted]]))
+def line(context: Context, noted: Sequence[Noted]) -> bytes:
+    """Return the journal's line of a commit. The writes noted must come first in it, in this order."""
+    return codec.encode_plain((context.writer, correlation.current(), noted))
 
 
 def changes(entry: Entry) -> Iterator[Change]:

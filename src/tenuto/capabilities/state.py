@@ -91,12 +91,13 @@ class State:
         With `expect` it must be at that version (0: there must be none), else `StateConflict`. With
         `fence` the lease must still be held, else `StaleLease`. With `ttl` it expires.
         """
-        stream = self._stream(scope)
+        stream = keys.named(scope, "scope") + self._kind_part
         where = stream + keys.named(key, "key")
-        life = ttl_seconds(ttl)
-        line = journal.line(self._context, stream, [Noted(key, codec.encode(value), life)])
-        writes: list[Write] = [Put(where, line.value, life), line]
-        done = yield from commit(self._context, _expected(where, expect), writes, fence, f"{scope}/{key}")
+        life = None if ttl is None else ttl_seconds(ttl)
+        line = journal.line(self._context, ((key, codec.encode(value), life),))
+        checks = () if expect is None else _expected(where, expect)
+        writes = (Put(where, line, life), Append(stream, line))
+        done = yield from commit(self._context, checks, writes, fence, f"{scope}/{key}")
         return done.versions[0]
 
     def entry(self, scope: str, key: str) -> Entry | None:
@@ -123,7 +124,8 @@ class State:
         """
         if attempts < 1:
             raise InvalidInput("attempts is 1 or more.")
-        where = self._key(scope, key)
+        stream = self._stream(scope)
+        where = stream + keys.named(key, "key")
         life = ttl_seconds(ttl)
         turn = keys.named(scope, "scope") + _TURN + self._kind_part + keys.named(key, "key")
         mine, conflicts, delays = 0, 0, backoff(attempts, first=0.002)
@@ -134,9 +136,9 @@ class State:
             if hasattr(value, "__await__"):
                 getattr(value, "close", lambda: None)()
                 raise TypeError("update takes a function that returns the new value, not a coroutine.")
-            line = journal.line(self._context, self._stream(scope), [Noted(key, codec.encode(value), life)])
+            line = journal.line(self._context, ((key, codec.encode(value), life),))
             checks = [Check(where, record.version if record else 0), Check(turn, mine)]
-            writes: list[Write] = [Put(where, line.value, life), line]
+            writes: list[Write] = [Put(where, line, life), Append(stream, line)]
             if mine:
                 writes.append(Delete(turn))
             try:
@@ -185,7 +187,7 @@ class State:
                 return False
             writes: list[Write] = [
                 Delete(where),
-                journal.line(self._context, self._stream(scope), [Noted(key, None, None)]),
+                Append(self._stream(scope), journal.line(self._context, ((key, None, None),))),
             ]
             try:
                 yield from commit(self._context, [Check(where, version)], writes, fence, f"{scope}/{key}")
@@ -394,14 +396,15 @@ class Transaction:
         stream = state._stream(self._scope)
         for key, encoded in self._written.items():
             where = state._key(self._scope, key)
-            note = Noted(key, encoded, None if encoded is None else self._lives.get(key))
+            life = None if encoded is None else self._lives.get(key)
+            note = key, encoded, life
             noted.append(note)
             if encoded is None:
                 writes.append(Delete(where))
             else:
-                writes.append(Put(where, journal.line(context, stream, [note]).value, note.ttl))
+                writes.append(Put(where, journal.line(context, (note,)), life))
         if noted:
-            writes.append(journal.line(context, stream, noted))
+            writes.append(Append(stream, journal.line(context, noted)))
         entering, self._entering = self._entering, []
         rung: set[bytes] = set()
         for one in entering:
@@ -504,12 +507,10 @@ class ScopeView:
 _MISSING: Any = object()
 
 
-def _expected(where: bytes, expect: int | None) -> list[Check]:
-    if expect is None:
-        return []
+def _expected(where: bytes, expect: int) -> tuple[Check, ...]:
     if expect < 0:
         raise InvalidInput(f"A version is 0 or more, not {expect}.")
-    return [Check(where, expect)]
+    return (Check(where, expect),)
 
 
 def _value(record: Record) -> Any:

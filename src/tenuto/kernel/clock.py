@@ -22,9 +22,7 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clock."""
 
-    def time(self) -> float:
-        """Return the machine's time."""
-        return time.time()
+    time = staticmethod(time.time)
 
     def sleep(self, seconds: float) -> None:
         """Wait in this thread."""
@@ -35,13 +33,13 @@ class Steady:
     """A clock's time that never goes backwards: it stands still until a clock set back catches up."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self._time = clock.time
         self._last = 0.0
         self._lock = threading.Lock()
 
     def now(self) -> float:
         """Return the time, never less than what was returned before."""
-        now = self._clock.time()
+        now = self._time()
         if now >= self._last:
             # Two threads may store out of order by the time one read takes; the lock below is only
             # for the rare clock that went back, where the larger of the two must stay.

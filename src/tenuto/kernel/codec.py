@@ -58,6 +58,11 @@ def encode(value: Any) -> bytes:
     return _PREFIX + pack(value)
 
 
+def encode_plain(value: Any) -> bytes:
+    """Return the stored form of lists, text, bytes and finite numbers; tuples become lists. Nothing is looked at twice."""
+    return _PREFIX + ormsgpack.packb(value)
+
+
 def pack(value: Any) -> bytes:
     """Return a value as one piece of a stored form, without the format byte before it."""
     try:

@@ -21,7 +21,7 @@ Expired means absent, to every verb, decided by `now()`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, final, runtime_checkable
 
 import ormsgpack
@@ -40,6 +40,7 @@ MAX_KEYS: Final = 10_000
 
 EMPTY: Final = "A key has at least one byte."
 NOT_BOTH: Final = "A key is a record's or a stream's, not both's; use another key."
+ONE_TENANT: Final = "One call stays within one tenant; make one for each."
 REQUEST_LIFE: Final = 3_600.0
 """For how many seconds the outcome of a request id is known."""
 
@@ -222,14 +223,18 @@ def validate(  # noqa: C901, PLR0912 - one rule after the other
     total = 0
     seen: dict[bytes, bool] = {}  # each key, and whether it is a record's
     for write in writes:
-        kind = type(write)
-        record = kind is Put or kind is Delete
+        record = type(write) is Put or type(write) is Delete
         if seen.setdefault(write[0], record) is not record:
             raise InvalidInput(NOT_BOTH)
-        if kind is Put or kind is Append:
-            total += _validate_value(write)  # type: ignore[arg-type]
-        elif kind is Forget:
-            _validate_forget(write)  # type: ignore[arg-type]
+        if type(write) is Put or type(write) is Append:
+            size = len(write[1])
+            if size > MAX_VALUE:
+                raise TooLarge(f"A value takes up to {MAX_VALUE:,} bytes; this one has {size:,}. Store it in parts.")
+            total += size
+            if type(write) is Put and write[2] is not None and not 0 < write[2] < 1e11:
+                raise InvalidInput(f"A ttl is a positive number of seconds, not {write[2]!r}.")
+        elif type(write) is Forget:
+            _validate_forget(write)
     if total > MAX_COMMIT:
         raise TooLarge(f"A commit takes up to {MAX_COMMIT:,} bytes; this one has {total:,}. Split it.")
     if len(seen) < len(writes):
@@ -238,10 +243,13 @@ def validate(  # noqa: C901, PLR0912 - one rule after the other
         if not 0 <= check[1] < 1 << 63:
             raise InvalidInput(f"A version is a number from 0 to 2^63 - 1, not {check[1]}.")
         seen[check[0]] = True
+    tenant = b""
     for key in seen:
         if not 0 < len(key) <= MAX_KEY:
             validate_key(key)
-    one_tenant(seen)
+        tenant = tenant or tenant_of(key)
+        if not key.startswith(tenant):
+            raise InvalidInput(ONE_TENANT)
     if request is not None and len(request) != 16:
         raise InvalidInput("A request id has 16 bytes; make one with transact.new_request().")
 
@@ -250,15 +258,6 @@ def _validate_once(writes: Sequence[Write]) -> None:
     written = [write[0] for write in writes if type(write) is Put or type(write) is Delete]
     if len(set(written)) < len(written):
         raise InvalidInput("A commit may write each key once; merge the two writes.")
-
-
-def _validate_value(write: Put | Append) -> int:
-    size = len(write[1])
-    if size > MAX_VALUE:
-        raise TooLarge(f"A value takes up to {MAX_VALUE:,} bytes; this one has {size:,}. Store it in parts.")
-    if type(write) is Put and write.ttl is not None and not 0 < write.ttl < 1e11:
-        raise InvalidInput(f"A ttl is a positive number of seconds, not {write.ttl!r}.")
-    return size
 
 
 def _validate_forget(write: Forget) -> None:
@@ -276,16 +275,6 @@ def content_of(write: Write) -> bytes:
     if kind is Forget:
         return _RANGE.pack(write[1], write[2])  # type: ignore[misc]
     return digest(write[1])  # type: ignore[arg-type,misc]
-
-
-def one_tenant(keys: Collection[bytes]) -> None:
-    """Raise `InvalidInput` unless all keys belong to one tenant."""
-    tenant = b""
-    if len(keys) > 1:
-        for key in keys:
-            tenant = tenant or tenant_of(key)
-            if not key.startswith(tenant):
-                raise InvalidInput("One call stays within one tenant; make one for each.")
 
 
 def fingerprint(checks: Sequence[AnyCheck], writes: Sequence[Write], digests: Sequence[bytes]) -> bytes:
@@ -322,7 +311,10 @@ def validate_read(keys: Sequence[bytes]) -> None:
     """Raise `InvalidInput` for a read of too many keys or of several tenants'."""
     if len(keys) > MAX_KEYS:
         raise InvalidInput(f"One read takes up to {MAX_KEYS:,} keys, not {len(keys):,}. Split it.")
-    one_tenant(keys)
+    if len(keys) > 1:
+        tenant = tenant_of(keys[0])
+        if not all(key.startswith(tenant) for key in keys):
+            raise InvalidInput(ONE_TENANT)
 
 
 def validate_scan(prefix: bytes, limit: int) -> None:

@@ -38,13 +38,20 @@ def new_request(now: float) -> bytes:
 
 def own_request(now: float) -> bytes:
     """Return a new request id that is used in this process only, until it was used once: a store need not look it up then."""
-    request = new_request(now)
+    try:
+        chosen = _chosen.pop()
+    except IndexError:  # randomness costs a call of the system: so for many at once
+        drawn = os.urandom(10 * 256)
+        _chosen.extend([drawn[at : at + 10] for at in range(10, len(drawn), 10)])
+        chosen = drawn[:10]
+    request = int(now * 1000).to_bytes(6, "big") + chosen
     if len(_unused) > 1_000:  # left by backends that do not ask: then they are looked up
         _unused.clear()
     _unused[request] = None
     return request
 
 
+_chosen: list[bytes] = []
 _unused: dict[bytes, None] = {}
 
 
@@ -61,7 +68,9 @@ def is_first_use(request: bytes) -> bool:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_unused.clear)  # the parent has the same ids
+    # The parent has the same ones.
+    os.register_at_fork(after_in_child=_unused.clear)
+    os.register_at_fork(after_in_child=_chosen.clear)
 
 
 def request_time(request: bytes) -> float:
@@ -117,7 +126,13 @@ def paced(steps: Callable[Concatenate[S, P], Steps[R]]) -> Callable[Concatenate[
 
     @functools.wraps(steps)
     def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return drive(steps(self, *args, **kwargs), self.clock)
+        work = steps(self, *args, **kwargs)
+        try:
+            delay = next(work)
+        except StopIteration as done:  # as nearly always: it waited for nothing
+            return done.value  # type: ignore[no-any-return]
+        self.clock.sleep(delay)
+        return drive(work, self.clock)
 
     method.steps = steps  # type: ignore[attr-defined]
     return method
