@@ -27,6 +27,7 @@ from tenuto.backends._sqlite_log import Counter, Decided
 from tenuto.backends._sqlite_rows import FLOOR, RECORD, STREAM, TOMBSTONE
 from tenuto.backends._sqlite_schema import COUNTER
 from tenuto.backends._sqlite_tail import Memory, Row, Tail, read_tail
+from tenuto.backends._sqlite_upkeep import make_room
 from tenuto.errors import Conflict, Damaged, InvalidInput, RequestExpired, RequestReused, TenutoError, TooLarge
 from tenuto.kernel import keys
 from tenuto.kernel.codec import digest
@@ -436,6 +437,11 @@ class Writer:
         if damaged is not None:
             _log.warning("what has expired could not be swept whole: %s", damaged)
         return changed or bool(due)
+
+    def make_room(self) -> bool:
+        """Fold, and let the write-ahead log be longer than it need be yet."""
+        make_room(self.connection)
+        return False
 
     def fold(self) -> bool:
         """Do nothing but what every direct transaction begins with: fold the log into the tables."""

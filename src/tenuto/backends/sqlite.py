@@ -71,7 +71,9 @@ from tenuto.kernel.contract import (
 
 Durability = Literal["full", "process"]
 
-_CHECKPOINT_PAGES: Final = 4_000
+_CHECKPOINT_PAGES: Final = 1_000
+_BUSY: Final = 16
+"""A process that has made so many commits will make more of them: then it is worth while to make room for them."""
 _SWEEP_SECONDS: Final = 30.0
 _FORK_SECONDS: Final = 10.0
 _FOLD_SECONDS: Final = 0.5
@@ -114,7 +116,8 @@ class SqliteBackend:
         self._readers = Readers(self.path, self._connect)
         self._memory = Memory()
         self._writer: Writer | None = None
-        self._wrote = False
+        self._wrote = 0
+        self._roomy = False  # whether the write-ahead log was made longer than it need be yet
         self._crowd = 0  # so many transactions in a row began behind somebody else's
         self._lock: LockFile | None = None
         self._store = b""
@@ -388,7 +391,12 @@ class SqliteBackend:
             self._writing = 0
         for job in batch:
             job.done = True
-        if self._memory.tail.full or self._wal_pages >= _CHECKPOINT_PAGES or self._steady.now() >= self._sweep_due:
+        if (
+            self._memory.tail.full
+            or (self._wrote >= _BUSY and not self._roomy)
+            or self._wal_pages >= _CHECKPOINT_PAGES
+            or self._steady.now() >= self._sweep_due
+        ):
             self._ask_for_upkeep()
 
     def _attempt(self, batch: list[Any], lock: LockFile, *, fresh: bool, direct: bool) -> bool:
@@ -407,7 +415,8 @@ class SqliteBackend:
         if word is None:
             writer.rollback()
             return True
-        self._committing = self._wrote = True
+        self._committing = True
+        self._wrote += 1
         lock.committing()
         if not writer.commit(counter):
             self._committing = False
@@ -463,8 +472,9 @@ class SqliteBackend:
     def upkeep(self) -> None:
         """Fold the log, move the write-ahead log into the file, let go of what has expired: off the commit path."""
         self.open()  # or `Closed`
-        if self._memory.tail.full:
-            self._group.submit(WorkJob(Writer.fold))
+        if self._memory.tail.full or (self._wrote >= _BUSY and not self._roomy):
+            self._roomy = True
+            self._group.submit(WorkJob(Writer.make_room))
         if self._wal_pages >= _CHECKPOINT_PAGES:
             # Passive: it blocks nobody, and a steady stream of commits keeps ahead of it. The few pages that
             # were written meanwhile are left to the next leader, who has the lock: then the log starts over.
