@@ -307,14 +307,14 @@ def test_an_interrupt_while_the_tail_grows_adds_nothing_twice(path, monkeypatch)
     # given a commit that is made, but interrupted before the process has noted all of it
     backend = quiet(path)
     backend.commit([], [Append(LOG, b"1")])
-    append = _sqlite_tail.Tail._append
+    append = _sqlite_tail.Pending.append
 
     def interrupted(*arguments):
         append(*arguments)
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_sqlite_tail.Tail, "_append", interrupted)
+    monkeypatch.setattr(_sqlite_tail.Pending, "append", interrupted)
     with pytest.raises(KeyboardInterrupt):
         backend.commit([], [Put(A, b"2"), Append(LOG, b"2")])
     # when the program goes on, then the commit is there once

@@ -87,25 +87,33 @@ class Moment:
             self._connection.execute("ROLLBACK")
 
 
-def packed(checks: Sequence[AnyCheck], writes: Sequence[Write]) -> bytes:
-    """Return what a commit was given, as bytes. A value that two writes share is in it once."""
+def packed(checks: Sequence[AnyCheck], writes: Sequence[Write]) -> tuple[bytes, bool]:
+    """Return what a commit was given, as bytes, and whether it forgets. A value that two writes share is in it once."""
     told: list[Any] = []
     shared: bytes | None = None
-    at = 0
+    at, forgets = 0, False
     for write in writes:
         if type(write) is Put:
             key, value, ttl = write
-            told.append((_PUT, key, at if value == shared else value, ttl))
+            if value == shared:
+                told.append((_PUT, key, at, ttl))
+            else:
+                shared, at = value, len(told)
+                told.append((_PUT, key, value, ttl))
         elif type(write) is Append:
             key, value = write
-            told.append((_APPEND, key, at if value == shared else value))
+            if value == shared:
+                told.append((_APPEND, key, at))
+            else:
+                shared, at = value, len(told)
+                told.append((_APPEND, key, value))
+        elif type(write) is Delete:
+            told.append((_DELETE, *write))
         else:
-            told.append((_DELETE if type(write) is Delete else _FORGET, *write))
-            continue
-        if value != shared:
-            shared, at = value, len(told) - 1
+            forgets = True
+            told.append((_FORGET, *write))
     given = [(check[0], check[1], type(check) is Check) for check in checks] if checks else ()
-    return _packb((given, told))
+    return _packb((given, told)), forgets
 
 
 def _unpacked(blob: bytes) -> list[Write]:
@@ -128,11 +136,7 @@ def _unpacked(blob: bytes) -> list[Write]:
 def chained(before: bytes, number: int, commits: Sequence[Decided]) -> tuple[bytes, bytes]:
     """Return what the store decided of the commits of one transaction, as bytes, and the digest of all up to them."""
     head = _packb([commit[:6] for commit in commits] if len(commits) != 1 else (commits[0][:6],))
-    return head, _chain(before, number, head)
-
-
-def _chain(before: bytes, number: int, head: bytes) -> bytes:
-    return _sha256(before + number.to_bytes(8, "big") + head).digest()[:16]
+    return head, _sha256(before + number.to_bytes(8, "big") + head).digest()[:16]
 
 
 def span(connection: apsw.Connection) -> tuple[int, Counter] | None:
@@ -155,7 +159,10 @@ def since(connection: apsw.Connection, known: Counter) -> list[Logged]:
 def _believed(row: Sequence[Any], before: Counter) -> Logged:
     number, chain, head, body = row
     try:
-        if number == before.number + 1 and _chain(before.chain, number, head) == chain:
+        if (
+            number == before.number + 1
+            and _sha256(before.chain + number.to_bytes(8, "big") + head).digest()[:16] == chain
+        ):
             at, commits = 0, []
             for when, request, content, versions, places, size in ormsgpack.unpackb(head):
                 blob = body[at : at + size]

@@ -60,6 +60,12 @@ class Pending:
         self.sealed: list[Entry] = []
         """As far as anybody has asked: each is linked to the one before."""
 
+    def append(self, number: int, version: int, value: bytes, at: float, versions: tuple[int, ...]) -> None:
+        """Add an entry, unless it is there already."""
+        if version == self.first + len(self.given):
+            self.given.append((number, bytes(value), at, versions))
+        self.last = version
+
 
 class Tail:
     """What the transactions behind `floor` up to `number` did."""
@@ -85,7 +91,7 @@ class Tail:
         """Tell whether upkeep has lost the race, so that whoever commits next folds."""
         return self.number - self.floor >= 4 * MOST_ROWS or self.size >= 4 * MOST_BYTES
 
-    def extend(self, number: int, chain: bytes, commits: Sequence[Decided]) -> None:
+    def extend(self, number: int, chain: bytes, commits: Sequence[Decided], word: bytes = b"") -> None:
         """Add the next transaction; one that is there already adds nothing.
 
         An interrupt may leave half of it there, which nobody reads: adding it again completes it.
@@ -93,7 +99,7 @@ class Tail:
         with self._mutex:
             if number != self.number + 1:
                 return
-            records, size = self.records, self.size
+            records, streams, size = self.records, self.streams, self.size
             for commit in commits:
                 at, request, _, versions, places, own, writes = commit
                 size += own
@@ -105,7 +111,13 @@ class Tail:
                             Row, (number, RECORD, version, at, expires, bytes(value), records.get(key))
                         )
                     elif type(write) is Append:
-                        self._append(number, write, version, place, at, versions)
+                        stream, value = write
+                        pending = streams.get(stream)
+                        if pending is None:
+                            pending = Pending(place, version)
+                            self.highest = max(self.highest, place)
+                        pending.append(number, version, value, at, versions)
+                        streams[stream] = pending
                     elif place:
                         old = records.get(write[0])
                         records[write[0]] = Row(number, TOMBSTONE, version, at, at + REQUEST_LIFE, None, old)
@@ -113,22 +125,8 @@ class Tail:
                     self.requests[request] = commit
             self.size = size
             self.counter, self.number = _made(Counter, (number, chain)), number
-            self.word = word_of(number, chain)
+            self.word = word or word_of(number, chain)
             self.full = number - self.floor >= MOST_ROWS or size >= MOST_BYTES
-
-    def _append(
-        self, number: int, write: Append, version: int, place: int, at: float, versions: tuple[int, ...]
-    ) -> None:
-        stream, value = write
-        pending = self.streams.get(stream)
-        if pending is None:
-            pending = Pending(place, version)
-            self.highest = max(self.highest, place)
-        given = pending.given
-        if version == pending.first + len(given):
-            given.append((number, bytes(value), at, versions))
-        pending.last = version
-        self.streams[stream] = pending
 
     # -- as of a transaction ---------------------------------------------------------------------
 

@@ -15,8 +15,9 @@ import apsw
 
 from tenuto.errors import Closed, TenutoError
 
-_ROOM: Final = 6 << 20
-"""As long as the write-ahead log gets until it starts over: a thousand pages, and what is written meanwhile."""
+_ROOM: Final = 10 << 20
+"""As long as the write-ahead log gets until it starts over: two thousand pages, and what is written meanwhile."""
+_STEP: Final = 2 << 20
 _ZEROS: Final = bytes(1 << 16)
 _log = logging.getLogger("tenuto.sqlite")
 
@@ -78,7 +79,7 @@ def make_room(connection: apsw.Connection) -> None:
 
 def _lengthen(log: int, size: int) -> None:
     try:
-        for at in range(size, size + _ROOM // 3, len(_ZEROS)):
+        for at in range(size, size + _STEP, len(_ZEROS)):
             os.pwrite(log, _ZEROS, at)
     except OSError:
         os.ftruncate(log, size)

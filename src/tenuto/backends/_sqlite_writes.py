@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeGuard
+from typing import Any, Final, NamedTuple
 
 import apsw
 import ormsgpack
@@ -65,9 +65,9 @@ class CommitJob(Job):
         self.request = request
         self.first = request is not None and is_first_use(request)
         """Whether no store can know the request yet."""
-        self.blob = blob = log.packed(checks, writes)
-        self.content = _sha256(blob).digest()[:16]
-        self.direct = len(blob) > _DIRECT_BYTES or Forget in map(type, writes)
+        self.blob, forgets = log.packed(checks, writes)
+        self.content = _sha256(self.blob).digest()[:16]
+        self.direct = forgets or len(self.blob) > _DIRECT_BYTES
 
 
 class WorkJob(Job):
@@ -111,7 +111,7 @@ class Writer:
         self._last_stream = 0  # the id given to one last, if one was
         self._row: tuple[int, bytes, bytes] = (0, b"", b"")
 
-    def begin(self, batch: Sequence[Any], *, fresh: bool, direct: bool) -> Counter:
+    def begin(self, batch: Sequence[Any], fresh: bool, direct: bool) -> Counter:  # noqa: FBT001 - on every commit's path
         """Begin a transaction and return how far the store has come.
 
         `fresh` says that nobody else has committed since what this process has in its memory.
@@ -220,7 +220,7 @@ class Writer:
             self._run("ROLLBACK")
             self._memory.renew(self._tail)  # others have folded what this process still held
 
-    def committed(self) -> None:
+    def committed(self, word: bytes) -> None:
         """Keep what was committed at hand, for readers and for the next transaction."""
         number, chain, _ = self._row
         if self._direct:
@@ -229,7 +229,7 @@ class Writer:
             self._tail = Tail(Counter(number, chain))
             self._memory.renew(self._tail)
         else:
-            self._tail.extend(number, chain, self._commits)
+            self._tail.extend(number, chain, self._commits, word)
 
     # -- deciding ------------------------------------------------------------------------------
 
@@ -241,6 +241,13 @@ class Writer:
                 known = self._heads[key] = Known(row.kind, row.version, row.expires)
             else:
                 self._absent.add(key)  # what is checked to be absent is mostly written next
+        return known
+
+    def _record(self, key: bytes) -> Known | Row | None:
+        """Return what is known of a record, or raise `InvalidInput` if the key is a stream's: the tables may not know of it yet."""
+        known = self._head(key)
+        if known.kind > TOMBSTONE if known is not None else key in self._tail.streams or key in self._new_ends:
+            raise InvalidInput(NOT_BOTH)
         return known
 
     def _end(self, stream: bytes) -> tuple[int, int] | None:
@@ -276,7 +283,7 @@ class Writer:
         if different:
             raise Conflict("Something else was written first; read again and decide anew.", different)
 
-    def _decided(self, job: CommitJob) -> Decided | None:  # noqa: C901, PLR0912 - one kind of write after the other
+    def _decided(self, job: CommitJob) -> Decided | None:  # noqa: C901 - one kind of write after the other
         """Decide the version of every write, or None if the commit is known already, or leaves no trace."""
         now = self._now()
         request = job.request
@@ -295,8 +302,8 @@ class Writer:
             place, key = 0, write[0]
             if type(write) is Put:
                 traces = True
-                row = (None if several else tail.records.get(key)) or self._head(key)
-                version = (row.version if _writable(row) else self._floor(key)) + 1
+                row = (None if several else tail.records.get(key)) or self._record(key)
+                version = (row.version if row is not None else self._floor(key)) + 1
             elif type(write) is Append:
                 traces = True
                 pending = None if several or ends else tail.streams.get(key)
@@ -310,9 +317,7 @@ class Writer:
                 self._end(key)  # a record has no entries
                 version = write.last
             else:
-                row = self._head(key)
-                if not _writable(row):
-                    self._refuse_stream(key)
+                row = self._record(key)
                 version = 0 if row is None else row.version
                 if row is not None and _lives(row, now):
                     version, place, traces = version + 1, 1, True
@@ -326,7 +331,6 @@ class Writer:
 
     def _floor(self, key: bytes) -> int:
         """Return the version above which a new key starts."""
-        self._refuse_stream(key)
         scope = keys.scope_of(key)
         if scope in self._floorless:
             return 0
@@ -335,11 +339,6 @@ class Writer:
             self._floorless.add(scope)
             return 0
         return floor.version
-
-    def _refuse_stream(self, key: bytes) -> None:
-        """Refuse a record where a stream has just begun, of which the tables do not know yet."""
-        if key in self._tail.streams or key in self._new_ends:
-            raise InvalidInput(NOT_BOTH)
 
     def _new_stream(self, stream: bytes) -> int:
         keys.scope_of(stream)
@@ -460,13 +459,6 @@ def _prove_unknown(connection: apsw.Connection, request: bytes) -> None:
                 log.counted(content, outcome)
             elif digest(found, content, outcome[8:])[:8] != outcome[:8]:
                 raise Damaged("The record of a request is not what was written. Restore a backup.")
-
-
-def _writable(row: Known | Row | None) -> TypeGuard[Known | Row]:
-    """Tell whether there is or was a record; raise `InvalidInput` if the key is a stream's."""
-    if row is not None and row.kind > TOMBSTONE:
-        raise InvalidInput(NOT_BOTH)
-    return row is not None
 
 
 def _lives(row: Known | Row, now: float) -> bool:

@@ -27,6 +27,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from threading import get_ident
 from typing import Any, Final, Literal
 
 import apsw
@@ -71,7 +72,7 @@ from tenuto.kernel.contract import (
 
 Durability = Literal["full", "process"]
 
-_CHECKPOINT_PAGES: Final = 1_000
+_CHECKPOINT_PAGES: Final = 2_000
 _BUSY: Final = 16
 """A process that has made so many commits will make more of them: then it is worth while to make room for them."""
 _SWEEP_SECONDS: Final = 30.0
@@ -100,7 +101,8 @@ class SqliteBackend:
             raise InvalidInput(f'durability is "full" or "process", not {durability!r}.')
         self.path = Path(path)
         self.durability = durability
-        self._steady = Steady(clock or SystemClock())
+        self.now = Steady(clock or SystemClock()).now
+        """The machine's time, never less than before."""
         self._timeout = timeout
         self._accept_loss = accept_loss
         self._boot = _machine.boot_id()
@@ -143,11 +145,11 @@ class SqliteBackend:
                 # the tables say if it says nothing, whatever is folded into them meanwhile.
                 row = tail.records.get(keys[0])
                 if row is not None:
-                    return [record_of(keys[0], row, self._steady.now())]
+                    return [record_of(keys[0], row, self.now())]
                 return [self._stored(keys[0])]
         validate_read(keys)
         with self._readers.one() as connection:
-            return reading.read(connection, self._memory, keys, self._steady.now())
+            return reading.read(connection, self._memory, keys, self.now())
 
     def _stored(self, key: bytes) -> Record | None:
         readers = self._readers
@@ -161,7 +163,7 @@ class SqliteBackend:
             readers.after_error(reader, error)
             raise
         readers.put_back(reader)
-        if record is not None and record.expires_at is not None and not reading.lives(record, self._steady.now()):
+        if record is not None and record.expires_at is not None and not reading.lives(record, self.now()):
             return None
         return record
 
@@ -172,7 +174,7 @@ class SqliteBackend:
         validate_scan(prefix, limit)
         self.open()
         with self._readers.one() as connection:
-            now = self._steady.now()
+            now = self.now()
             return reading.scan(connection, self._memory, prefix, after, limit, now, reverse=reverse)
 
     def entries(
@@ -197,10 +199,6 @@ class SqliteBackend:
     def bell(self, stream: bytes) -> Bell:  # noqa: ARG002 - the contract's
         """Return a bell that stays silent: to look into a file costs no more than to be told of it."""
         return Bell()
-
-    def now(self) -> float:
-        """Return the machine's time, never less than before."""
-        return self._steady.now()
 
     def close(self) -> None:
         """Finish the commit in hand and let go of the file."""
@@ -301,7 +299,7 @@ class SqliteBackend:
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             connection.close()
             raise
-        self._writer = Writer(connection, self._steady.now, self._memory)
+        self._writer = Writer(connection, self.now, self._memory)
 
     def _refuse_loss(self, mark: Mark, connection: apsw.Connection) -> None:
         """Raise `Damaged` if the file is behind its mark, before anything is written to it."""
@@ -365,7 +363,7 @@ class SqliteBackend:
             _fail(batch, translated(error, self.path))
 
     def _transaction(self, batch: list[Any], lock: LockFile) -> None:
-        self._writing, self._committing = threading.get_ident(), False
+        self._writing, self._committing = get_ident(), False
         try:
             # Where others commit in between, each would have to take in what all of them wrote: the tables are shorter.
             tail = self._memory.tail
@@ -395,14 +393,14 @@ class SqliteBackend:
             self._memory.tail.full
             or (self._wrote >= _BUSY and not self._roomy)
             or self._wal_pages >= _CHECKPOINT_PAGES
-            or self._steady.now() >= self._sweep_due
+            or self.now() >= self._sweep_due
         ):
             self._ask_for_upkeep()
 
     def _attempt(self, batch: list[Any], lock: LockFile, *, fresh: bool, direct: bool) -> bool:
         """Make one transaction of a batch; False, and nothing is written, if it began from what is not the newest."""
         writer = self._writer or self._new_writer()
-        counter = writer.begin(batch, fresh=fresh, direct=direct)
+        counter = writer.begin(batch, fresh, direct)
         mark = None if fresh else lock.load()
         if mark is not None and mark.number > counter.number and mark.store == self._store:
             raise Damaged(self._loss(mark, self._store, counter) or "The store is behind its mark. Restore a backup.")
@@ -424,7 +422,7 @@ class SqliteBackend:
                 job.outcome = job.error = None
             return False
         lock.store(word)
-        writer.committed()
+        writer.committed(word)
         for job in batch:
             job.done = True
         if direct:
@@ -434,7 +432,7 @@ class SqliteBackend:
         return True
 
     def _new_writer(self) -> Writer:
-        self._writer = Writer(self._connect(writing=True), self._steady.now, self._memory)
+        self._writer = Writer(self._connect(writing=True), self.now, self._memory)
         return self._writer
 
     def _fold_tail(self, writer: Writer) -> None:
@@ -481,7 +479,7 @@ class SqliteBackend:
             with self._readers.one() as connection:
                 checkpoint(connection)
             self._wal_tail = True
-        now = self._steady.now()
+        now = self.now()
         if now >= self._sweep_due:
             first, self._sweep_due = not self._sweep_due, now + _SWEEP_SECONDS
             with self._readers.one() as connection:
@@ -547,7 +545,7 @@ class SqliteBackend:
     def before_fork(self) -> None:
         """Wait until no thread is inside SQLite: a child that inherits a held mutex could never let go."""
         # A fork in the middle of this very thread's commit (a signal handler's) cannot wait for itself.
-        self._own_fork = self._writing == threading.get_ident()
+        self._own_fork = self._writing == get_ident()
         self._claimed = not self._own_fork and self._group.claim(_FORK_SECONDS)
         self._gathered = self._readers.gather(_FORK_SECONDS)
 

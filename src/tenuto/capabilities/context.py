@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from tenuto.errors import Conflict, StaleLease, StateConflict
+from tenuto.errors import Conflict, StaleLease, StateConflict, StorageUnavailable
 from tenuto.kernel import correlation
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.contract import AnyCheck, Backend, Check, Commit, Write
-from tenuto.kernel.transact import Steps, settle
+from tenuto.kernel.transact import Steps, ask_again, own_request
 
 
 class Context(NamedTuple):
@@ -43,9 +43,17 @@ def commit(
     request: bytes | None = None,
 ) -> Steps[Commit]:
     """Commit once; a conflict is `StaleLease` if the fence has passed on, else `StateConflict`."""
-    guard = fence.check if fence is not None else None
+    kernel = context.kernel
+    guard = None
+    if fence is not None:
+        guard = fence.check
+        checks = [*checks, guard]
+    request = request or own_request(kernel.now())
     try:
-        return (yield from settle(context.kernel, [*checks, guard] if guard else checks, writes, request))
+        try:  # `settle`, written out as far as nearly all commits go
+            return kernel.commit(checks, writes, request=request)
+        except StorageUnavailable as error:
+            return (yield from ask_again(error, kernel, checks, writes, request))
     except Conflict as error:
         if guard is not None and fence is not None and guard.key in error.keys:
             raise StaleLease(

@@ -55,7 +55,13 @@ def digest(*parts: bytes) -> bytes:
 
 def encode(value: Any) -> bytes:
     """Return the stored form of a value, or raise `NotStorable` naming the part that has none."""
-    return _PREFIX + pack(value)
+    try:  # `pack`, written out as far as most values go: this is on every commit's path
+        body = ormsgpack.packb(value, default=_LOWER[0], option=_OPTIONS)
+    except (TypeError, RecursionError):
+        return _PREFIX + _pack_walked(value)
+    if body.find(_FLOAT) >= 0 and _may_hold_nan(body):
+        body = _pack_walked(value)
+    return _PREFIX + body
 
 
 def encode_plain(value: Any) -> bytes:

@@ -94,16 +94,25 @@ def settle(
     Who goes on asking after that gives the same `request` each time, so that it still happens once.
     """
     request = request or own_request(backend.now())
-    delays: Iterator[float] | None = None
-    while True:
+    try:
+        return backend.commit(checks, writes, request=request)
+    except StorageUnavailable as error:
+        return (yield from ask_again(error, backend, checks, writes, request))
+
+
+def ask_again(
+    error: StorageUnavailable, backend: Backend, checks: Sequence[AnyCheck], writes: Sequence[Write], request: bytes
+) -> Steps[Commit]:
+    """Go on with a commit that raised an error, if that was the reply's loss: ask what became of it."""
+    for delay in backoff(4, first=0.01):
+        if error.outcome != "unknown":
+            break
+        yield delay
         try:
             return backend.commit(checks, writes, request=request)
-        except StorageUnavailable as error:
-            delays = delays or backoff(4, first=0.01)
-            delay = next(delays, None)
-            if error.outcome != "unknown" or delay is None:
-                raise
-        yield delay
+        except StorageUnavailable as again:
+            error = again
+    raise error
 
 
 def done(call: Callable[[], R]) -> Steps[R]:

@@ -32,6 +32,7 @@ class Tenant:
     def __init__(self, backend: Backend, tenant: str) -> None:
         self._backend = backend
         self._prefix = keys.pack(keys.name(tenant, "tenant"))
+        self.now = backend.now
 
     def read(self, keys: Sequence[bytes]) -> list[Record | None]:
         """Read the tenant's records."""
@@ -79,10 +80,6 @@ class Tenant:
     def bell(self, stream: bytes) -> Bell:
         """Return a bell for a stream of the tenant's."""
         return self._backend.bell(self._prefix + stream)
-
-    def now(self) -> float:
-        """Return the store's time."""
-        return self._backend.now()
 
     def check(self) -> list[Finding]:
         """Check the whole store: damage knows no tenants."""
