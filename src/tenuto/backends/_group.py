@@ -28,6 +28,8 @@ class Job:
 
     outcome: Any = None
     error: BaseException | None = None
+    direct = False
+    """Whether it takes long: then it shares a batch only with such as do too."""
     taken = False
     done = False
     wake: threading.Lock | None = None
@@ -105,11 +107,13 @@ class GroupCommit(Generic[J]):
             return False
 
     def _lead(self, done: list[J]) -> None:
-        """Run those who wait, and note whom to wake."""
+        """Run those who wait, as many as go together, and note whom to wake."""
         batch: list[J] = []
         queue = self._queue
         while queue and len(batch) < self._most:
             job = queue[0]
+            if batch and job.direct is not batch[0].direct:
+                break
             job.taken = True  # before it leaves the queue: interrupted here, it is in doubt, not forgotten
             batch.append(queue.popleft())
         done += batch

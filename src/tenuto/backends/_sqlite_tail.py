@@ -28,6 +28,7 @@ from tenuto.backends._sqlite_rows import RECORD, TOMBSTONE
 from tenuto.kernel.contract import REQUEST_LIFE, Append, Entry, Put, Record
 
 MOST_ROWS: Final = 128
+MOST_COMMITS: Final = 256
 MOST_BYTES: Final = 512 * 1024
 """So much of the log makes it time to fold."""
 
@@ -76,6 +77,7 @@ class Tail:
         """The last transaction that is in it."""
         self.word = word_of(*counter)
         self.size = 0
+        self.commits = 0
         self.full = False
         """Whether it is time to fold."""
         self.highest = 0
@@ -126,7 +128,8 @@ class Tail:
             self.size = size
             self.counter, self.number = _made(Counter, (number, chain)), number
             self.word = word or word_of(number, chain)
-            self.full = number - self.floor >= MOST_ROWS or size >= MOST_BYTES
+            self.commits += len(commits)
+            self.full = number - self.floor >= MOST_ROWS or self.commits >= MOST_COMMITS or size >= MOST_BYTES
 
     # -- as of a transaction ---------------------------------------------------------------------
 
