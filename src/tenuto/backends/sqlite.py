@@ -389,17 +389,13 @@ class SqliteBackend:
             self._writing = 0
         for job in batch:
             job.done = True
-        if (
-            self._memory.tail.full
-            or (self._wrote >= _BUSY and not self._roomy)
-            or self._wal_pages >= _CHECKPOINT_PAGES
-            or self.now() >= self._sweep_due
-        ):
+        full = self._memory.tail.full or (self._wrote >= _BUSY and not self._roomy)
+        if full or self._wal_pages >= _CHECKPOINT_PAGES or self.now() >= self._sweep_due:
             self._ask_for_upkeep()
 
     def _attempt(self, batch: list[Any], lock: LockFile, *, fresh: bool, direct: bool) -> bool:
         """Make one transaction of a batch; False, and nothing is written, if it began from what is not the newest."""
-        writer = self._writer or self._new_writer()
+        writer = self._writer = self._writer or Writer(self._connect(writing=True), self.now, self._memory)
         counter = writer.begin(batch, fresh, direct)
         mark = None if fresh else lock.load()
         if mark is not None and mark.number > counter.number and mark.store == self._store:
@@ -430,10 +426,6 @@ class SqliteBackend:
         if self._wal_tail or self._wal_pages >= 8 * _CHECKPOINT_PAGES:  # upkeep has lost the race
             self._fold_tail(writer)
         return True
-
-    def _new_writer(self) -> Writer:
-        self._writer = Writer(self._connect(writing=True), self.now, self._memory)
-        return self._writer
 
     def _fold_tail(self, writer: Writer) -> None:
         """Move the last of the log into the file, so that it starts over; the batch is committed already."""
