@@ -1,5 +1,6 @@
 """What is SQLite's alone: the file, its format, its neighbours, its upkeep."""
 
+import errno
 import logging
 import os
 import pwd
@@ -20,6 +21,7 @@ from tenuto.backends import _sqlite_schema as schema
 from tenuto.backends import sqlite
 from tenuto.backends._group import GroupCommit, Job
 from tenuto.backends._lockfile import LockFile, Mark, word_of
+from tenuto.backends._sqlite_upkeep import make_room
 from tenuto.backends._sqlite_writes import WorkJob, Writer
 from tenuto.backends.sqlite import NetworkFilesystemWarning, SqliteBackend
 from tenuto.kernel import keys
@@ -366,6 +368,73 @@ def test_the_write_ahead_log_stays_small_under_steady_writes(path: Path, monkeyp
     backend.close()
 
 
+def busy(path: Path) -> tuple[SqliteBackend, Path]:
+    """Return a store that has made enough commits for its log to get room, and that log; nothing is due yet."""
+    backend = SqliteBackend(path)
+    backend.open()
+    backend._sweep_due, backend._upkeep = float("inf"), threading.Event()  # upkeep comes when the test says so
+    for n in range(sqlite._BUSY):
+        backend.commit([], [Put(A, b"%d" % n + b"x" * 1000)])
+    return backend, path.with_name("store.db-wal")
+
+
+def test_a_busy_store_has_room_in_its_write_ahead_log_before_it_is_needed(path: Path) -> None:
+    # given a process that has made some commits, when upkeep comes, then the log is longer than it need be
+    backend, log = busy(path)
+    before = log.stat().st_size
+    assert backend._upkeep is not None
+    assert backend._upkeep.is_set()
+    backend.upkeep()
+    size = log.stat().st_size
+    assert size >= before + 2 * 1024 * 1024
+    # and commits do not make it longer, nor does what is behind them count
+    for n in range(100):
+        backend.commit([], [Put(A, b"%d" % n + b"x" * 1000)])
+    assert log.stat().st_size == size
+    for ending in ("", "-wal", "-lock"):  # as a killed process would leave them
+        shutil.copy(path.with_name(path.name + ending), path.with_name("copy.db" + ending))
+    backend.close()
+    copy = SqliteBackend(path.with_name("copy.db"))
+    found = copy.read([A])[0]
+    assert found is not None
+    assert (found.version, found.value[:2]) == (100 + sqlite._BUSY, b"99")
+    assert copy.check() == []
+    copy.close()
+
+
+def test_a_few_commits_get_no_room(path: Path) -> None:
+    backend = SqliteBackend(path)
+    for n in range(sqlite._BUSY - 1):
+        backend.commit([], [Put(A, b"%d" % n)])
+    backend.upkeep()
+    assert path.with_name("store.db-wal").stat().st_size < 1024 * 1024
+    backend.close()
+
+
+def test_without_room_on_the_disk_the_write_ahead_log_stays_as_it_is(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a disk that is full after some more blocks
+    backend, log = busy(path)
+    before, write, left = log.stat().st_size, os.pwrite, [3]
+
+    def full(file: int, data: bytes, at: int) -> int:
+        left[0] -= 1
+        if not left[0]:
+            raise OSError(errno.ENOSPC, "full")
+        return write(file, data, at)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    # when room is made, then what was taken is given back and nothing is wrong
+    make_room(backend._writer.connection)  # type: ignore[union-attr]
+    assert left == [0]
+    assert log.stat().st_size == before
+    monkeypatch.undo()
+    assert backend.commit([], [Put(A, b"after")]).versions == (sqlite._BUSY + 1,)
+    assert backend.check() == []
+    backend.close()
+
+
 def test_another_programs_lock_is_waited_for_and_then_named(path: Path) -> None:
     backend = SqliteBackend(path, timeout=0.2)
     backend.commit([], [Put(A, b"1")])
@@ -463,6 +532,38 @@ def test_callers_that_come_meanwhile_share_the_next_batch() -> None:
         thread.join(5)
     assert batches == [1, 8]
     assert not group._turn.locked()
+
+
+def test_what_takes_long_has_a_batch_of_its_own() -> None:
+    # given callers that wait: some with short work, then some with long work, then short work again
+    batches: list[str] = []
+    entered, go = threading.Event(), threading.Event()
+
+    class Named(Job):
+        def __init__(self, name: str) -> None:
+            self.name, self.direct = name, name == "L"
+
+    def run(batch: list[Named]) -> None:
+        batches.append("".join(job.name for job in batch))
+        entered.set()
+        assert go.wait(10)
+        for job in batch:
+            job.done = True
+
+    group: GroupCommit[Named] = GroupCommit(run)
+    threads = []
+    for at, name in enumerate("asdLLfg"):
+        threads.append(threading.Thread(target=group.submit, args=(Named(name),)))
+        threads[-1].start()
+        assert entered.wait(5)
+        while len(group._queue) < at:
+            pass
+    # when the first is done, then the others come in the order in which they came, long apart from short
+    go.set()
+    for thread in threads:
+        thread.join(5)
+        assert not thread.is_alive()
+    assert batches == ["a", "sd", "LL", "fg"]
 
 
 def test_a_batch_that_dies_leaves_nobody_waiting() -> None:

@@ -1,5 +1,6 @@
 """Durations, the steady clock, back-off, correlation, request ids."""
 
+import os
 import subprocess
 import sys
 from datetime import timedelta
@@ -81,6 +82,22 @@ def test_a_request_id_tells_when_it_was_made_and_is_new_once() -> None:
     assert not transact.is_first_use(request)  # whoever made it may have handed it on
     own = transact.own_request(1234.567)
     assert [transact.is_first_use(own) for _ in range(2)] == [True, False]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_child_makes_other_request_ids() -> None:
+    transact.own_request(1.0)  # from now on some are drawn beforehand
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, b"".join(transact.own_request(1.0) for _ in range(300)))
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as file:
+        theirs = file.read()
+    os.waitpid(child, 0)
+    made = [transact.own_request(1.0) for _ in range(300)] + [theirs[at : at + 16] for at in range(0, len(theirs), 16)]
+    assert len(set(made)) == len(made) == 600
 
 
 def test_a_request_id_that_settling_made_is_new_once() -> None:
