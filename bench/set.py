@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import apsw
+
 from bench import raw
 from bench.measure import Row, Samples, Table, folder, take_turns, text
 from tenuto import Tenuto
@@ -29,7 +31,9 @@ def run(*, quick: bool) -> Table:
         with folder() as path:
             rows += _compared(path, durability, quick=quick)
     pages = ", ".join(
-        f"{row.what.partition(': ')[2]} {row.detail['pages']:.1f}" for row in rows if "pages" in row.detail
+        f"{row.what.removeprefix('FULL: ')} {row.detail['pages']:.1f}"
+        for row in rows
+        if "pages" in row.detail and row.what.startswith("FULL")
     )
     return Table(
         "state.set: 1 KB on 50 existing keys, one thread",
@@ -106,7 +110,7 @@ def _compared(path: Path, durability: str, *, quick: bool) -> list[Row]:
             "state.set": lambda n: agent.state.set("scope", keys[n % KEYS], texts[n % 997]),
         }
         files = dict(zip(contenders, ("inserts", "upserts", "same", "beside", "tenuto"), strict=True))
-        pages = {name: _pages(path / f"{files[name]}.db-wal", call) for name, call in contenders.items()}
+        pages = {name: _pages(path / f"{files[name]}.db", call) for name, call in contenders.items()}
         found = take_turns(
             contenders,
             rounds=15 if quick else 60,
@@ -130,11 +134,14 @@ def _compared(path: Path, durability: str, *, quick: bool) -> list[Row]:
     return rows
 
 
-def _pages(log: Path, call: Callable[[int], Any]) -> float:
+def _pages(path: Path, call: Callable[[int], Any]) -> float:
     """Return how many pages a commit adds to the write-ahead log, while that still only grows."""
     for number in range(-200, -150):
         call(number % KEYS)
-    before = log.stat().st_size
-    for number in range(-150, 0):
-        call(number % 997)
-    return (log.stat().st_size - before) / (4096 + 24) / 150
+    with contextlib.closing(apsw.Connection(str(path))) as beside:
+        beside.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+        before = beside.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
+        for number in range(-150, 0):
+            call(number % 997)
+        beside.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+        return (beside.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0] - before) / 150

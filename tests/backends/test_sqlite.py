@@ -369,12 +369,16 @@ def test_the_write_ahead_log_stays_small_under_steady_writes(path: Path, monkeyp
 
 
 def busy(path: Path) -> tuple[SqliteBackend, Path]:
-    """Return a store that has made enough commits for its log to get room, and that log; nothing is due yet."""
+    """Return a store that has made enough commits for its log to get room, and that log; upkeep is yet to come."""
     backend = SqliteBackend(path)
     backend.open()
-    backend._sweep_due, backend._upkeep = float("inf"), threading.Event()  # upkeep comes when the test says so
+    backend._sweep_due = float("inf")
+    asked: list[int] = []
+    backend._ask_for_upkeep = lambda: asked.append(1)  # type: ignore[method-assign]
     for n in range(sqlite._BUSY):
+        assert not asked
         backend.commit([], [Put(A, b"%d" % n + b"x" * 1000)])
+    assert asked
     return backend, path.with_name("store.db-wal")
 
 
@@ -382,8 +386,6 @@ def test_a_busy_store_has_room_in_its_write_ahead_log_before_it_is_needed(path: 
     # given a process that has made some commits, when upkeep comes, then the log is longer than it need be
     backend, log = busy(path)
     before = log.stat().st_size
-    assert backend._upkeep is not None
-    assert backend._upkeep.is_set()
     backend.upkeep()
     size = log.stat().st_size
     assert size >= before + 2 * 1024 * 1024

@@ -58,11 +58,23 @@ def test_an_interrupt_while_waiting_for_the_lock_leaves_a_client_that_works(path
     assert len(stored) == len(set(stored))
 
 
+_BESIDE = """
+import itertools, sys
+from tenuto import Tenuto
+agent = Tenuto("beside", sys.argv[1], durability="process")
+for number in itertools.count():
+    agent.state.set("beside", "n", number)
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(size(120, 900))
-def test_a_program_interrupted_at_any_moment_goes_on_and_so_do_its_threads(path):
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "beside another process"])
+def test_a_program_interrupted_at_any_moment_goes_on_and_so_do_its_threads(path, alone):
     # given a program whose three threads write, when Control-C comes hundreds of times, between any two lines
-    with Child("worker_interrupted_often.py", path, size(300, 5_000)) as program:
+    Tenuto("first", path).open().close()
+    other = contextlib.nullcontext() if alone else Child(path, code=_BESIDE)
+    with other, Child("worker_interrupted_often.py", path, size(300, 5_000)) as program:
         out, complaints = program.ends()
     assert complaints == ""
     # then nobody waits for ever, what was acknowledged is there at its number, and nothing is there twice

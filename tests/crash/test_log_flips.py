@@ -50,7 +50,7 @@ def logged(request, tmp_path_factory):
     for number in range(4):
         backend.commit([], [Put(keys.pack("t", "s", number), b"old"), Append(LOG, b"old")])
     upkeep(backend)
-    backend._upkeep = type("Never", (), {"set": lambda _: None})()
+    backend._ask_for_upkeep = lambda: None
     for number in range(request.param):
         backend.commit([], [Put(keys.pack("t", "s", 4 + number % 12), b"%d" % number * 9), Append(LOG, b"%d" % number)])
     backend.commit([], REQUESTED, request=REQUEST)

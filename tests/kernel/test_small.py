@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from datetime import timedelta
 from itertools import islice
 from typing import Any
@@ -14,6 +15,7 @@ from tenuto.errors import InvalidInput
 from tenuto.kernel import correlation, durations, keys, transact
 from tenuto.kernel.clock import Steady, SystemClock
 from tenuto.kernel.contract import Commit, Put
+from tenuto.kernel.wake import Wake
 from tenuto.testing import HeldClock
 
 
@@ -82,6 +84,21 @@ def test_a_request_id_tells_when_it_was_made_and_is_new_once() -> None:
     assert not transact.is_first_use(request)  # whoever made it may have handed it on
     own = transact.own_request(1234.567)
     assert [transact.is_first_use(own) for _ in range(2)] == [True, False]
+
+
+def test_a_wake_is_heard_once_by_who_sleeps_or_who_comes_next() -> None:
+    wake = Wake()
+    assert not wake.wait(0)
+    wake.set()
+    wake.set()
+    assert wake.wait(0)
+    assert not wake.wait(0.001)
+    heard: list[bool] = []
+    sleeper = threading.Thread(target=lambda: heard.append(wake.wait()))
+    sleeper.start()
+    wake.set()
+    sleeper.join(10)
+    assert heard == [True]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tenuto.errors import StorageUnavailable
+from tenuto.kernel.wake import Wake
 
 _SIZE: Final = 4096
 _SLOTS: Final = (0, 512)
@@ -193,8 +194,8 @@ class _Ticket:
 
     def __init__(self, work: Callable[[], None]) -> None:
         self.work = work
-        self.begun = False
-        self.ended = threading.Event()
+        self.begun = self.over = False
+        self.ended = Wake()
         self.error: BaseException | None = None
 
 
@@ -207,8 +208,7 @@ class _Helper:
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self._mutex = threading.Lock()
-        self._asked = threading.Semaphore(0)
-        self._pending = False  # the thread is in the kernel's queue
+        self._asked = Wake()
         self._ticket: _Ticket | None = None  # what somebody still waits for
         self._closed = False
         threading.Thread(target=self._run, name="tenuto-lock", daemon=True).start()
@@ -218,15 +218,13 @@ class _Helper:
         try:
             with self._mutex:
                 self._ticket = ticket
-                if not self._pending:
-                    self._pending = True
-                    self._asked.release()
-            ended = ticket.ended.wait(timeout)
+            self._asked.set()
+            ticket.ended.wait(max(0.0, timeout))
         except BaseException:  # KeyboardInterrupt, at any line of the above
             if not self._withdraw(ticket):
                 _wait_to_the_end(ticket)
             raise
-        if not ended:
+        if not ticket.over:
             if self._withdraw(ticket):
                 return False
             _wait_to_the_end(ticket)  # it began after all: its outcome is what counts
@@ -243,13 +241,12 @@ class _Helper:
 
     def _run(self) -> None:
         while True:
-            self._asked.acquire()
+            self._asked.wait()
             if self._closed:
                 os.close(self.fd)
                 return
             _lock(self.fd)
             with self._mutex:
-                self._pending = False
                 ticket, self._ticket = self._ticket, None
                 if ticket is not None:
                     ticket.begun = True
@@ -261,16 +258,17 @@ class _Helper:
             finally:
                 _unlock(self.fd)
             if ticket is not None:
+                ticket.over = True
                 ticket.ended.set()
 
     def close(self) -> None:
         self._closed = True
-        self._asked.release()
+        self._asked.set()
 
 
 def _wait_to_the_end(ticket: _Ticket) -> None:
-    while not ticket.ended.is_set():
+    while not ticket.over:
         try:
-            ticket.ended.wait()
+            ticket.ended.wait(0.05)
         except KeyboardInterrupt:
             continue  # a commit that has begun is not abandoned; it takes milliseconds

@@ -175,7 +175,9 @@ def _believed(row: Sequence[Any], before: Counter) -> Logged:
                     return Logged(number, chain, commits)
     except (TypeError, ValueError, IndexError):
         pass  # a flipped bit can change a column's type too
-    raise Damaged(f"Commit {number} in the log is not what was written. Restore a backup.")
+    raise Damaged(
+        f"Commit {number} in the log is not what was written. Stop writing to it, keep a copy, and restore a backup."
+    )
 
 
 def cut(connection: apsw.Connection) -> int:
@@ -206,7 +208,9 @@ def folded(connection: apsw.Connection, table: str = "outcomes") -> Counter:
 def counted(chain: bytes, outcome: bytes) -> Counter:
     """Return what the counter's row says, or raise `Damaged`."""
     if digest(COUNTER, chain, outcome[:8])[:8] != outcome[8:]:
-        raise Damaged("The commit counter is not what was written. Restore a backup.")
+        raise Damaged(
+            "The commit counter is not what was written. Stop writing to it, keep a copy, and restore a backup."
+        )
     return Counter(int.from_bytes(outcome[:8], "big"), chain)
 
 

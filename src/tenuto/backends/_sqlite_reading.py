@@ -107,7 +107,9 @@ def entries(
             found = rows.find_entries(connection, stream, behind, limit, reverse=False)
             behind = found[-1].number if found else behind
             if len(found) < limit and behind + 1 < first:
-                raise Damaged(f"Entries of {rows.shown(stream)} are missing. Restore a backup.")
+                raise Damaged(
+                    f"Entries of {rows.shown(stream)} are missing. Stop writing to it, keep a copy, and restore a backup."
+                )
         return found + list(pending[max(0, behind + 1 - first) :][: limit - len(found)])
 
 

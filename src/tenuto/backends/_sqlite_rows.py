@@ -236,9 +236,9 @@ def find_entries(
     expected = [entry.number for entry in found]
     first = expected[0] if expected else 0
     if not reverse and expected != list(range((after or 0) + 1, (after or 0) + 1 + len(expected))):
-        raise Damaged(f"Entries of {shown(stream)} are missing. Restore a backup.")
+        raise Damaged(f"Entries of {shown(stream)} are missing. Stop writing to it, keep a copy, and restore a backup.")
     if reverse and expected != list(range(first, first - len(expected), -1)):
-        raise Damaged(f"Entries of {shown(stream)} are missing. Restore a backup.")
+        raise Damaged(f"Entries of {shown(stream)} are missing. Stop writing to it, keep a copy, and restore a backup.")
     return found
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import threading
 import time
 import weakref
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Final, Protocol
 import apsw
 
 from tenuto.errors import Closed, TenutoError
+from tenuto.kernel.wake import Wake
 
 _ROOM: Final = 10 << 20
 """As long as the write-ahead log gets until it starts over: two thousand pages, and what is written meanwhile."""
@@ -32,17 +32,18 @@ class Kept(Protocol):
         ...
 
 
-def keep_up(ref: weakref.ref[Kept], wake: threading.Event) -> None:
+def keep_up(ref: weakref.ref[Kept], wake: Wake) -> None:
     """Call `upkeep` whenever woken, until the store is closed or gone."""
     while True:
         wake.wait()
-        wake.clear()
         backend = ref()
         if backend is None:
+            wake.set()  # an interrupt may have begun two of these
             return
         try:
             backend.upkeep()
         except Closed:
+            wake.set()
             return
         except TenutoError as error:
             _log.warning("upkeep of %s failed and will be tried again: %s", backend.path, error)

@@ -369,7 +369,9 @@ class Writer:
             return None
         known, outcome = found[0]
         if digest(request, known, outcome[8:])[:8] != outcome[:8]:
-            raise Damaged("The record of a request is not what was written. Restore a backup.")
+            raise Damaged(
+                "The record of a request is not what was written. Stop writing to it, keep a copy, and restore a backup."
+            )
         # Before format 3 a request was bound to another digest of the same commit.
         if known != job.content and known != fingerprint(job.checks, job.writes, [content_of(w) for w in job.writes]):
             raise RequestReused("This request id was used for another commit; make a new one.")
@@ -458,7 +460,9 @@ def _prove_unknown(connection: apsw.Connection, request: bytes) -> None:
             if found == COUNTER:
                 log.counted(content, outcome)
             elif digest(found, content, outcome[8:])[:8] != outcome[:8]:
-                raise Damaged("The record of a request is not what was written. Restore a backup.")
+                raise Damaged(
+                    "The record of a request is not what was written. Stop writing to it, keep a copy, and restore a backup."
+                )
 
 
 def _lives(row: Known | Row, now: float) -> bool:

@@ -69,6 +69,7 @@ from tenuto.kernel.contract import (
     validate_read,
     validate_scan,
 )
+from tenuto.kernel.wake import Wake
 
 Durability = Literal["full", "process"]
 
@@ -130,7 +131,9 @@ class SqliteBackend:
         self._claimed = self._own_fork = False
         self._gathered: list[apsw.Connection] = []
         self._sweep_due = 0.0
-        self._upkeep: threading.Event | None = None
+        self._wake = Wake()
+        self._upkeeper: threading.Thread | None = None
+        weakref.finalize(self, self._wake.set)
 
     # -- the verbs ---------------------------------------------------------------------------
 
@@ -220,8 +223,7 @@ class SqliteBackend:
         finally:
             self._group.resume()
         self._readers.close()
-        if self._upkeep is not None:
-            self._upkeep.set()
+        self._wake.set()
 
     def _fold_at_last(self) -> None:
         """Leave a file at rest with an empty log, if it can be had at once; else the next client folds it."""
@@ -451,13 +453,12 @@ class SqliteBackend:
     # -- upkeep ------------------------------------------------------------------------------
 
     def _ask_for_upkeep(self) -> None:
-        if self._upkeep is None:
-            self._upkeep = threading.Event()
-            weakref.finalize(self, self._upkeep.set)
-            threading.Thread(
-                target=keep_up, args=(weakref.ref(self), self._upkeep), name="tenuto-upkeep", daemon=True
-            ).start()
-        self._upkeep.set()
+        if self._upkeeper is None or not self._upkeeper.is_alive():
+            self._upkeeper = threading.Thread(
+                target=keep_up, args=(weakref.ref(self), self._wake), name="tenuto-upkeep", daemon=True
+            )
+            self._upkeeper.start()
+        self._wake.set()
 
     def upkeep(self) -> None:
         """Fold the log, move the write-ahead log into the file, let go of what has expired: off the commit path."""

@@ -9,6 +9,7 @@ import time
 from typing import Protocol
 
 from tenuto.errors import Closed
+from tenuto.kernel.wake import Wake
 
 _log = logging.getLogger("tenuto.leases")
 
@@ -34,40 +35,41 @@ class Keeper:
         self._start_afresh()
 
     def _start_afresh(self) -> None:
-        self._changed = threading.Condition()
+        self._mutex = threading.Lock()
+        self._changed = Wake()
         self._kept: dict[int, tuple[Renewable, float]] = {}
-        self._running = False
+        self._thread: threading.Thread | None = None
 
     def keep(self, lease: Renewable) -> None:
         """Begin renewing."""
         if self._pid != os.getpid():  # forked: the parent's leases and thread are the parent's
             self._pid = os.getpid()
             self._start_afresh()
-        with self._changed:
+        with self._mutex:
             self._kept[id(lease)] = (lease, time.monotonic() + lease.interval)
-            if not self._running:
-                self._running = True
-                threading.Thread(target=self._run, name="tenuto-leases", daemon=True).start()
-            self._changed.notify()
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="tenuto-leases", daemon=True)
+                self._thread.start()
+        self._changed.set()
 
     def drop(self, lease: Renewable) -> None:
         """Stop renewing."""
         if self._pid == os.getpid():
-            with self._changed:
+            with self._mutex:
                 self._kept.pop(id(lease), None)
-                self._changed.notify()
+            self._changed.set()
 
     def _run(self) -> None:
         while True:
-            with self._changed:
+            with self._mutex:
                 if not self._kept:
-                    self._running = False
+                    self._thread = None
                     return
                 now = time.monotonic()
                 due = [lease for lease, at in self._kept.values() if at <= now]
-                if not due:
-                    self._changed.wait(min(at for _, at in self._kept.values()) - now)
-                    continue
+                next_one = min(at for _, at in self._kept.values())
+            if not due:
+                self._changed.wait(next_one - now)
             for lease in due:
                 try:
                     going = lease.renew()
@@ -76,7 +78,7 @@ class Keeper:
                 except Exception as error:  # noqa: BLE001 - whatever it was, the other leases are kept
                     _log.warning("%r could not be renewed and is tried again: %s", lease, error)
                     going = True
-                with self._changed:
+                with self._mutex:
                     if id(lease) in self._kept:
                         if going:
                             self._kept[id(lease)] = (lease, time.monotonic() + lease.interval)

@@ -11,11 +11,11 @@ may fork at any moment, and `ring` may be called from any thread.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
 from tenuto.kernel.clock import Clock, SystemClock
+from tenuto.kernel.wake import Wake
 
 
 class Bell:
@@ -48,9 +48,9 @@ class Bell:
 
     def wait(self, seconds: float) -> None:
         """Wait in this thread until it rings, and no longer than so many seconds."""
-        heard = threading.Event()
+        heard = Wake()
         self.tell(heard.set)
-        heard.wait(seconds)
+        heard.wait(max(0.0, seconds))
         self.tell(None)
 
     def close(self) -> None:
