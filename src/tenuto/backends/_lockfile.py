@@ -18,6 +18,7 @@ that no other has been acknowledged since. Who is killed between leaves the byte
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
 import mmap
 import os
@@ -27,11 +28,12 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, ParamSpec
 
 from tenuto.errors import StorageUnavailable
 from tenuto.kernel.wake import Wake
 
+P = ParamSpec("P")
 _SIZE: Final = 4096
 _SLOTS: Final = (0, 512)
 _LAYOUT: Final = struct.Struct(">4s16sQ16s16sB")
@@ -115,17 +117,17 @@ class LockFile:
             os.close(self._fd)
             raise
 
-    def run(self, work: Callable[[], None], timeout: float) -> None:
+    def run(self, work: Callable[P, None], timeout: float, *args: P.args, **kwargs: P.kwargs) -> None:
         """Do `work` with the lock held, or raise `StorageUnavailable` when others held it all the time."""
         if _try_lock(self._fd):
             try:
-                work()
+                work(*args, **kwargs)
             finally:
                 _unlock(self._fd)
             return
         if self._helper is None:
             self._helper = _Helper(os.open(self._path, os.O_RDWR))
-        if not self._helper.run(work, timeout):
+        if not self._helper.run(functools.partial(work, *args, **kwargs), timeout):
             raise StorageUnavailable(
                 f"Other processes held the write lock of {self._path.name} for {timeout:g} s. "
                 "Nothing was written; try again, and look for a stopped process that holds it."

@@ -133,10 +133,12 @@ def _unpacked(blob: bytes) -> list[Write]:
     return writes
 
 
-def chained(before: bytes, number: int, commits: Sequence[Decided]) -> tuple[bytes, bytes]:
-    """Return what the store decided of the commits of one transaction, as bytes, and the digest of all up to them."""
+def chained(before: bytes, number: int, commits: Sequence[Decided]) -> tuple[bytes, bytes, bytes]:
+    """Return what the store decided of the commits of one transaction, as bytes; the digest of all up to them; their word."""
     head = _packb([commit[:6] for commit in commits] if len(commits) != 1 else (commits[0][:6],))
-    return head, _sha256(before + number.to_bytes(8, "big") + head).digest()[:16]
+    place = number.to_bytes(8, "big")
+    chain = _sha256(before + place + head).digest()[:16]
+    return head, chain, b"\x01" + place + chain
 
 
 def span(connection: apsw.Connection) -> tuple[int, Counter] | None:

@@ -197,13 +197,15 @@ class Writer:
         head = b""
         if self._commits or self._changed:
             number += 1
-            head, chain = log.chained(chain, number, self._commits)
-        elif not self._folded:  # or nothing is new, it only lies elsewhere
+            head, chain, word = log.chained(chain, number, self._commits)
+        elif self._folded:  # nothing is new, it only lies elsewhere
+            word = word_of(number, chain)
+        else:
             return None
         self._row = number, chain, head
         if self._direct:
             log.count(self._run, Counter(number, chain))
-        return word_of(number, chain)
+        return word
 
     def commit(self, before: Counter) -> bool:
         """Make the transaction durable; False, and nothing is written, if the store had come further than `before`."""

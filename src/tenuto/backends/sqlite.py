@@ -18,7 +18,6 @@ number of the last commit stands in the file and in the mark beside it; see `_lo
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
 import sys
@@ -231,7 +230,7 @@ class SqliteBackend:
         if lock is not None and self._wrote and tail.number > tail.floor:
             job = WorkJob(Writer.fold)
             with contextlib.suppress(TenutoError, OSError):
-                lock.run(lambda: self._transaction([job], lock), _FOLD_SECONDS)
+                lock.run(self._transaction, _FOLD_SECONDS, [job], lock)
             if job.error is not None:
                 _log.info("the log of %s is left to the next client: %s", self.path, job.error)
 
@@ -270,7 +269,7 @@ class SqliteBackend:
             return
         lock = LockFile(self.path.with_name(self.path.name + "-lock"))
         try:
-            lock.run(lambda: self._open_writer(lock), self._timeout)
+            lock.run(self._open_writer, self._timeout, lock)
         except BaseException:
             lock.close()
             raise
@@ -360,7 +359,7 @@ class SqliteBackend:
             _fail(batch, Closed(f"The store {self.path.name} was closed; open a new client."))
             return
         try:
-            lock.run(functools.partial(self._transaction, batch, lock), self._timeout)
+            lock.run(self._transaction, self._timeout, batch, lock)
         except (TenutoError, OSError) as error:
             _fail(batch, translated(error, self.path))
 

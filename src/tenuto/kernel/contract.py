@@ -247,10 +247,9 @@ def validate(  # noqa: C901, PLR0912 - one rule after the other
     for key in seen:
         if not 0 < len(key) <= MAX_KEY:
             validate_key(key)
-        if not tenant:
-            tenant = tenant_of(key)
-        elif not key.startswith(tenant):
+        if tenant and not key.startswith(tenant):
             raise InvalidInput(ONE_TENANT)
+        tenant = tenant or tenant_of(key)
     if request is not None and len(request) != 16:
         raise InvalidInput("A request id has 16 bytes; make one with transact.new_request().")
 
