@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 import warnings
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,16 @@ import apsw
 import pytest
 
 from tenuto import Damaged, InvalidInput, NewerFormat, StorageUnavailable, Tenuto, _machine
+from tenuto.backends import _lockfile, _sqlite_upkeep, sqlite
 from tenuto.backends import _sqlite_schema as schema
-from tenuto.backends import sqlite
 from tenuto.backends._group import GroupCommit, Job
 from tenuto.backends._lockfile import LockFile, Mark, word_of
 from tenuto.backends._sqlite_upkeep import make_room
-from tenuto.backends._sqlite_writes import WorkJob, Writer
+from tenuto.backends._sqlite_writes import CommitJob, WorkJob, Writer
 from tenuto.backends.sqlite import NetworkFilesystemWarning, SqliteBackend
 from tenuto.kernel import keys
 from tenuto.kernel.contract import REQUEST_LIFE, Append, Check, Delete, Put
-from tenuto.kernel.transact import new_request
+from tenuto.kernel.transact import new_request, own_request
 from tenuto.testing import HeldClock
 
 A, B = keys.pack("t", "s", "a"), keys.pack("t", "s", "b")
@@ -413,28 +414,133 @@ def test_a_few_commits_get_no_room(path: Path) -> None:
     backend.close()
 
 
-def test_without_room_on_the_disk_the_write_ahead_log_stays_as_it_is(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # given a disk that is full after some more blocks
+def test_a_disk_that_is_nearly_full_is_left_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend, log = busy(path)
-    before, write, left = log.stat().st_size, os.pwrite, [3]
+    before = log.stat().st_size
+    monkeypatch.setattr(_sqlite_upkeep, "_SPARE", 1 << 60)
+    make_room(backend._writer.connection)  # type: ignore[union-attr]
+    assert log.stat().st_size == before
+    backend.close()
 
-    def full(file: int, data: bytes, at: int) -> int:
+
+def test_a_disk_that_fills_up_while_room_is_made_hurts_nobody(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend, _ = busy(path)
+    write, left = os.write, [3]
+
+    def full(file: int, data: bytes) -> int:
         left[0] -= 1
         if not left[0]:
             raise OSError(errno.ENOSPC, "full")
-        return write(file, data, at)
+        return write(file, data)
 
-    monkeypatch.setattr(os, "pwrite", full)
-    # when room is made, then what was taken is given back and nothing is wrong
+    monkeypatch.setattr(os, "write", full)
     make_room(backend._writer.connection)  # type: ignore[union-attr]
-    assert left == [0]
-    assert log.stat().st_size == before
     monkeypatch.undo()
+    assert left == [0]
     assert backend.commit([], [Put(A, b"after")]).versions == (sqlite._BUSY + 1,)
     assert backend.check() == []
     backend.close()
+
+
+def test_room_is_only_made_behind_what_is_there(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given somebody who adds to the same file meanwhile: the store was replaced, or a fork goes on with it
+    backend, log = busy(path)
+    marks: list[int] = []
+
+    def added(call: Any) -> Any:
+        def wrapped(*arguments: Any) -> Any:
+            with log.open("r+b") as other:
+                marks.append(other.seek(0, os.SEEK_END))
+                other.write(b"acknowledged")
+            return call(*arguments)
+
+        return wrapped
+
+    for name in ("write", "pwrite"):
+        monkeypatch.setattr(os, name, added(getattr(os, name)))
+    # when room is made, then what they wrote is still there
+    make_room(backend._writer.connection)  # type: ignore[union-attr]
+    monkeypatch.undo()
+    raw = log.read_bytes()
+    assert len(marks) > 2
+    assert all(raw[at : at + 12] == b"acknowledged" for at in marks)
+    backend.close()
+
+
+def test_what_is_committed_is_not_told_otherwise_by_what_comes_after(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given upkeep's part of a commit that fails after the commit itself was made
+    backend = SqliteBackend(path)
+    backend.commit([], [Put(A, b"1")])
+
+    def fails(*_: Any, **__: Any) -> int:
+        raise apsw.BusyError("another program changes the log's index")
+
+    monkeypatch.setattr(sqlite, "wal_pages", fails)
+    assert backend.commit([], [Put(A, b"x" * 100_000)]).versions == (2,)
+    assert backend.commit([], [Put(A, b"3")]).versions == (3,)
+    monkeypatch.undo()
+
+    class Busy:
+        wal_checkpoint = fails
+
+    assert _sqlite_upkeep.wal_pages(Busy(), 17) == 17  # type: ignore[arg-type]
+    backend.close()
+
+
+def test_closing_does_first_what_waits_whatever_it_is(path: Path) -> None:
+    # given small and large commits that wait, one after the other
+    backend = SqliteBackend(path)
+    backend.commit([], [Put(A, b"0")])
+    holder = Held(path.with_name("store.db-lock"))
+    done: list[int] = []
+    threads = []
+    for n in range(6):
+        key, size = keys.pack("t", "s", f"k{n}"), (1, 100_000)[n % 2]
+        threads.append(
+            threading.Thread(
+                target=lambda k=key, v=size: done.append(backend.commit([], [Put(k, b"x" * v)]).versions[0])
+            )
+        )
+        threads[-1].start()
+        while not backend._group._turn.locked() or len(backend._group._queue) < n:
+            pass
+    # when the client is closed
+    threads.append(threading.Thread(target=backend.close))
+    threads[-1].start()
+    holder.release()
+    for thread in threads:
+        thread.join(10)
+    assert done == [1] * 6
+
+
+def test_a_request_that_two_threads_use_for_the_first_time_is_applied_once(path: Path) -> None:
+    backend = SqliteBackend(path)
+    request = own_request(backend.now())
+    backend.open()
+    jobs = [CommitJob([], [Put(A, b"1")], request) for _ in range(2)]
+    assert [backend._group.submit(job)[2] for job in reversed(jobs)] == [False, True]
+    backend.close()
+
+
+@pytest.mark.parametrize("at", ["taking", "work"])
+def test_an_interrupt_leaves_the_lock_free(path: Path, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    lock, other = LockFile(path), LockFile(path)
+    take = _lockfile._try_lock
+
+    def interrupted(*_: Any) -> bool:
+        take(lock._fd)
+        raise KeyboardInterrupt
+
+    if at == "taking":
+        monkeypatch.setattr(_lockfile, "_try_lock", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lock.run(interrupted, 1)
+    monkeypatch.undo()
+    assert _lockfile._try_lock(other._fd)
+    lock.close()
+    other.close()
 
 
 def test_another_programs_lock_is_waited_for_and_then_named(path: Path) -> None:
@@ -566,6 +672,34 @@ def test_what_takes_long_has_a_batch_of_its_own() -> None:
         thread.join(5)
         assert not thread.is_alive()
     assert batches == ["a", "sd", "LL", "fg"]
+
+
+def test_a_job_that_is_taken_back_while_somebody_looks_at_it_is_not_missed() -> None:
+    # given a queue whose first job is taken back by who waited for it, just as the leader has seen it
+    ran: list[Job] = []
+
+    class Slipping(deque[Job]):
+        def __getitem__(self, at: Any) -> Any:
+            found = super().__getitem__(at)
+            if found is gone and found in self:
+                self.remove(found)
+            return found
+
+    def run(batch: list[Job]) -> None:
+        for job in batch:
+            job.done = True
+        ran.extend(batch)
+
+    group: GroupCommit[Job] = GroupCommit(run)
+    for others in ([], [Job()], [Job(), Job()]):
+        gone = Job()
+        group._queue = Slipping([gone, *others])
+        # when somebody leads, then every other job is run
+        batch: list[Job] = []
+        while group._queue:
+            group._lead(batch)
+        assert batch == others
+        assert all(job.taken for job in others)
 
 
 def test_a_batch_that_dies_leaves_nobody_waiting() -> None:

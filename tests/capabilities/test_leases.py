@@ -10,6 +10,7 @@ import pytest
 
 from tenuto import InvalidInput, LeaseHeld, StaleLease, Tenuto
 from tenuto.capabilities import leases
+from tenuto.capabilities.keeper import Keeper
 from tenuto.kernel import codec
 from tenuto.kernel.contract import Backend
 from tenuto.testing import Faults, HeldClock
@@ -242,3 +243,23 @@ def test_a_lease_says_what_is_known(agent: Tenuto) -> None:
     assert repr(lease) == "<lease 'x': not held>"
     with lease:
         assert repr(lease) == "<lease 'x': held, token 1>"
+
+
+def test_a_signal_that_lets_a_lease_go_while_another_is_taken_does_not_stop_the_program() -> None:
+    keeper = Keeper()
+
+    class Interrupted:
+        """Asked how often to renew it, in the middle of being taken, it is as if a signal's handler ran."""
+
+        @property
+        def interval(self) -> float:
+            keeper.drop(self)
+            return 60.0
+
+        def renew(self) -> bool:
+            return True
+
+    taking = threading.Thread(target=keeper.keep, args=(Interrupted(),), daemon=True)
+    taking.start()
+    taking.join(5)
+    assert not taking.is_alive()

@@ -75,7 +75,7 @@ class GroupCommit(Generic[J]):
                 batch: list[J] = []
                 try:
                     with self._turn:
-                        while not job.taken:
+                        while not job.taken and self._queue:
                             self._lead(batch)
                 finally:
                     if self._queue or len(batch) > 1:
@@ -110,12 +110,15 @@ class GroupCommit(Generic[J]):
         """Run those who wait, as many as go together, and note whom to wake."""
         batch: list[J] = []
         queue = self._queue
-        while queue and len(batch) < self._most:
-            job = queue[0]
-            if batch and job.direct is not batch[0].direct:
-                break
-            job.taken = True  # before it leaves the queue: interrupted here, it is in doubt, not forgotten
-            batch.append(queue.popleft())
+        with contextlib.suppress(IndexError):  # somebody who was interrupted has taken his job back in between
+            while queue and len(batch) < self._most:
+                job = queue[0]
+                if batch and job.direct is not batch[0].direct:
+                    break
+                job.taken = True  # before it leaves the queue: interrupted here, it is in doubt, not forgotten
+                job = queue.popleft()
+                job.taken = True
+                batch.append(job)
         done += batch
         self._run(batch)
 
@@ -139,14 +142,28 @@ class GroupCommit(Generic[J]):
             return False
         batch: list[J] = []
         try:
-            if self._queue:
-                self._lead(batch)
+            self._lead_all(batch)
         except BaseException:
             self._turn.release()
             raise
         finally:
             self._wake(batch)
         return True
+
+    def alone(self, work: Callable[[], None]) -> None:
+        """Do something while nobody is writing. Whoever waits already is not kept out: what they came with is done first."""
+        batch: list[J] = []
+        try:
+            with self._turn:
+                self._lead_all(batch)
+                work()
+        finally:
+            self._wake(batch)
+
+    def _lead_all(self, done: list[J]) -> None:
+        waiting = len(self._queue)
+        while self._queue and len(done) < waiting:
+            self._lead(done)
 
     def resume(self) -> None:
         """Let the next one write."""

@@ -17,6 +17,7 @@ that no other has been acknowledged since. Who is killed between leaves the byte
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import hashlib
@@ -61,9 +62,12 @@ if sys.platform == "win32":
         while not _try_lock(fd):
             time.sleep(0.001)
 
-    def _unlock(fd: int) -> None:
+    def _free(fd: int, how: int) -> None:
         os.lseek(fd, _SIZE, os.SEEK_SET)
-        msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
+        with contextlib.suppress(OSError):  # it was not had
+            msvcrt.locking(fd, how, 1)
+
+    _FREE = msvcrt.LK_UNLCK
 
 else:
     import fcntl
@@ -80,8 +84,7 @@ else:
     def _lock(fd: int) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX)
 
-    def _unlock(fd: int) -> None:
-        fcntl.flock(fd, fcntl.LOCK_UN)
+    _free, _FREE = fcntl.flock, fcntl.LOCK_UN
 
 
 class Mark(NamedTuple):
@@ -119,12 +122,12 @@ class LockFile:
 
     def run(self, work: Callable[P, None], timeout: float, *args: P.args, **kwargs: P.kwargs) -> None:
         """Do `work` with the lock held, or raise `StorageUnavailable` when others held it all the time."""
-        if _try_lock(self._fd):
-            try:
+        try:
+            if _try_lock(self._fd):
                 work(*args, **kwargs)
-            finally:
-                _unlock(self._fd)
-            return
+                return
+        finally:
+            _free(self._fd, _FREE)  # also if it was not had; and by one call, into which no interrupt comes
         if self._helper is None:
             self._helper = _Helper(os.open(self._path, os.O_RDWR))
         if not self._helper.run(functools.partial(work, *args, **kwargs), timeout):
@@ -258,7 +261,7 @@ class _Helper:
             except BaseException as error:  # noqa: BLE001 - it is raised where the work was asked for
                 ticket.error = error  # type: ignore[union-attr]
             finally:
-                _unlock(self.fd)
+                _free(self.fd, _FREE)
             if ticket is not None:
                 ticket.over = True
                 ticket.ended.set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import time
 import weakref
 from pathlib import Path
@@ -18,6 +19,7 @@ from tenuto.kernel.wake import Wake
 _ROOM: Final = 10 << 20
 """As long as the write-ahead log gets until it starts over: two thousand pages, and what is written meanwhile."""
 _STEP: Final = 2 << 20
+_SPARE: Final = 256 << 20
 _ZEROS: Final = bytes(1 << 16)
 _log = logging.getLogger("tenuto.sqlite")
 
@@ -66,27 +68,24 @@ def make_room(connection: apsw.Connection) -> None:
     """Let the write-ahead log be longer than it need be yet; in a write transaction, so that nobody adds to it meanwhile.
 
     A sync takes half as long where blocks are written over as where they make a file longer. Zeros are no
-    frames: whoever reads the log ends before them. Without room on the disk it stays as it is.
+    frames: whoever reads the log ends before them. They are only ever put behind what is there: even if the path is
+    another store's by now, or a fork goes on with this, nothing is written over. A disk that is nearly full is left alone.
     """
     with contextlib.suppress(OSError):
-        log = os.open(connection.filename_wal, os.O_WRONLY)
+        path = connection.filename_wal
+        if os.stat(path).st_size >= _ROOM or shutil.disk_usage(path).free < _SPARE:  # noqa: PTH116 - a text is what SQLite has
+            return
+        log = os.open(path, os.O_WRONLY | os.O_APPEND)
         try:
-            size = os.fstat(log).st_size
-            if size < _ROOM:
-                _lengthen(log, size)
+            for _ in range(_STEP // len(_ZEROS)):
+                os.write(log, _ZEROS)
         finally:
             os.close(log)
 
 
-def _lengthen(log: int, size: int) -> None:
+def wal_pages(connection: apsw.Connection, known: int) -> int:
+    """Return how many pages are in the write-ahead log; what is `known`, while another program is changing it."""
     try:
-        for at in range(size, size + _STEP, len(_ZEROS)):
-            os.pwrite(log, _ZEROS, at)
-    except OSError:
-        os.ftruncate(log, size)
-        raise
-
-
-def wal_pages(connection: apsw.Connection) -> int:
-    """Return how many pages are in the write-ahead log."""
-    return connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
+        return connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
+    except apsw.Error:
+        return known

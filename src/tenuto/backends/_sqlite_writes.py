@@ -63,8 +63,6 @@ class CommitJob(Job):
         self.checks = checks
         self.writes = writes
         self.request = request
-        self.first = request is not None and is_first_use(request)
-        """Whether no store can know the request yet."""
         self.blob, forgets = log.packed(checks, writes)
         self.content = _sha256(self.blob).digest()[:16]
         self.direct = forgets or len(self.blob) > _DIRECT_BYTES
@@ -289,7 +287,7 @@ class Writer:
         """Decide the version of every write, or None if the commit is known already, or leaves no trace."""
         now = self._now()
         request = job.request
-        if request is not None and not job.first:
+        if request is not None and not is_first_use(request):
             job.outcome = self._outcome(job, request, now)
             if job.outcome is not None:
                 return None

@@ -211,18 +211,17 @@ class SqliteBackend:
             self._closed = True
         if not ready:
             return
-        self._group.claim()  # nobody is writing now, and whoever comes later finds nothing to write to
-        try:
-            self._fold_at_last()
-            if self._writer is not None:
-                self._writer.connection.close()
-            if self._lock is not None:
-                self._lock.close()
-            self._writer = self._lock = None
-        finally:
-            self._group.resume()
+        self._group.alone(self._let_go)  # nobody is writing then, and whoever comes later finds nothing to write to
         self._readers.close()
         self._wake.set()
+
+    def _let_go(self) -> None:
+        self._fold_at_last()
+        if self._writer is not None:
+            self._writer.connection.close()
+        if self._lock is not None:
+            self._lock.close()
+        self._writer = self._lock = None
 
     def _fold_at_last(self) -> None:
         """Leave a file at rest with an empty log, if it can be had at once; else the next client folds it."""
@@ -378,7 +377,7 @@ class SqliteBackend:
                 self._attempt(batch, lock, fresh=False, direct=True)
         except (apsw.Error, OSError, UnicodeDecodeError, TenutoError) as error:
             self._abandon()
-            for job in batch:
+            for job in [job for job in batch if not job.done]:
                 job.outcome = None
                 job.error = translated(error, self.path, committing=self._committing, request=job.request)
                 if job.error is not error:
@@ -423,7 +422,7 @@ class SqliteBackend:
         for job in batch:
             job.done = True
         if direct:
-            self._wal_pages = wal_pages(writer.connection)
+            self._wal_pages = wal_pages(writer.connection, self._wal_pages)
         if self._wal_tail or self._wal_pages >= 8 * _CHECKPOINT_PAGES:  # upkeep has lost the race
             self._fold_tail(writer)
         return True
@@ -431,7 +430,7 @@ class SqliteBackend:
     def _fold_tail(self, writer: Writer) -> None:
         """Move the last of the log into the file, so that it starts over; the batch is committed already."""
         self._wal_tail = False
-        self._wal_pages = wal_pages(writer.connection)
+        self._wal_pages = wal_pages(writer.connection, self._wal_pages)
         if self._wal_pages >= _CHECKPOINT_PAGES:  # else another process has done it, and the log is short again
             try:
                 checkpoint(writer.connection)

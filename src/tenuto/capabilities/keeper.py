@@ -35,7 +35,7 @@ class Keeper:
         self._start_afresh()
 
     def _start_afresh(self) -> None:
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # a signal's handler may come in the middle of it
         self._changed = Wake()
         self._kept: dict[int, tuple[Renewable, float]] = {}
         self._thread: threading.Thread | None = None

@@ -22,7 +22,9 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clock."""
 
-    time = staticmethod(time.time)
+    def time(self) -> float:
+        """Return the machine's time."""
+        return time.time()
 
     def sleep(self, seconds: float) -> None:
         """Wait in this thread."""

@@ -311,9 +311,10 @@ def validate_read(keys: Sequence[bytes]) -> None:
     """Raise `InvalidInput` for a read of too many keys or of several tenants'."""
     if len(keys) > MAX_KEYS:
         raise InvalidInput(f"One read takes up to {MAX_KEYS:,} keys, not {len(keys):,}. Split it.")
-    if len(keys) > 1:
-        tenant = tenant_of(keys[0])
-        if not all(key.startswith(tenant) for key in keys):
+    tenant = b""
+    for key in keys if len(keys) > 1 else ():
+        tenant = tenant or tenant_of(key)
+        if not key.startswith(tenant):
             raise InvalidInput(ONE_TENANT)
 
 

@@ -243,8 +243,9 @@ class BackendContract(SeveralClients):
             store.commit([], [Put(A, b"1"), Put(elsewhere, b"2")])
         with pytest.raises(InvalidInput):
             store.commit([Check(elsewhere, 0)], [Put(A, b"1")])
-        with pytest.raises(InvalidInput):
-            store.read([A, elsewhere])
+        for between in ([A, elsewhere], [b"", A, elsewhere]):
+            with pytest.raises(InvalidInput):
+                store.read(between)
         assert store.read([A]) == [None]
 
     def test_a_scan_begins_with_a_tenant(self, store: Backend) -> None:
