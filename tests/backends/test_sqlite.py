@@ -18,7 +18,7 @@ import apsw
 import pytest
 
 from tenuto import Damaged, InvalidInput, NewerFormat, StorageUnavailable, Tenuto, _machine
-from tenuto.backends import _lockfile, _sqlite_upkeep, sqlite
+from tenuto.backends import _lockfile, _sqlite_log, _sqlite_upkeep, sqlite
 from tenuto.backends import _sqlite_schema as schema
 from tenuto.backends._group import GroupCommit, Job
 from tenuto.backends._lockfile import LockFile, Mark, word_of
@@ -486,6 +486,28 @@ def test_what_is_committed_is_not_told_otherwise_by_what_comes_after(
         wal_checkpoint = fails
 
     assert _sqlite_upkeep.wal_pages(Busy(), 17) == 17  # type: ignore[arg-type]
+    backend.close()
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_commit_that_failed_before_it_was_written_is_not_in_doubt(
+    path: Path, monkeypatch: pytest.MonkeyPatch, stale: bool
+) -> None:
+    # given a client whose last commit was made, and, or not, a next one that another program's has forestalled
+    backend = SqliteBackend(path)
+    backend.commit([], [Put(A, b"1")])
+    if stale:
+        monkeypatch.setattr(_sqlite_log, "ADD", "INSERT OR IGNORE INTO log VALUES (?1, iif(?5 = ?2, ?2, NULL), ?3, ?4)")
+
+    def fails(_: Writer) -> Any:
+        raise apsw.IOError("the disk is gone")
+
+    # when the disk fails before anything of it is written
+    monkeypatch.setattr(Writer, "begin", fails)
+    with pytest.raises(StorageUnavailable) as caught:
+        backend.commit([], [Put(A, b"2" * (2 if stale else 100_000))])
+    assert caught.value.outcome == "not applied"
+    monkeypatch.undo()
     backend.close()
 
 

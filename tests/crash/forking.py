@@ -167,15 +167,15 @@ def parent_dies_with_the_lock(store):
     write_many(agent, "before", 1)
     lock = os.open(store + "-lock", os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)  # as another process would
-    perform = Writer.perform
+    decided = Writer._decided
 
     def fork_and_die(writer, job):
-        perform(writer, job)
+        decided(writer, job)
         pid = forked(signal.pause)
         print(pid, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    Writer.perform = fork_and_die
+    Writer._decided = fork_and_die
     threading.Timer(0.2, fcntl.flock, (lock, fcntl.LOCK_UN)).start()
     agent.state.set("s", "never", 1)
 

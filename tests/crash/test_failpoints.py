@@ -11,13 +11,16 @@ from tenuto.backends import _sqlite_log
 from tenuto.kernel.contract import Append, Put
 
 STEPS = [
-    *("before run", "before begin", "after begin", "before perform", "after perform"),
-    *("before finish", "after finish", "before committing", "after committing", "before COMMIT", "inside COMMIT"),
-    *("before store", "half store", "after store", "before committed", "after committed", "after run"),
+    *("before run", "before add", "before _decided", "after _decided"),
+    *("before committing", "after committing", "before COMMIT", "inside COMMIT"),
+    *("before store", "half store", "after store", "after add", "after run"),
 ]
 DONE = STEPS.index("inside COMMIT")
 OPENING = ["before prepare", "after prepare", "before start_over", "after start_over"]
-UPKEEP = ["before checkpoint", "after checkpoint", "before sweep", "after sweep"]
+UPKEEP = [
+    *("before checkpoint", "after checkpoint", "before begin", "after begin"),
+    *("before write", "before sweep", "after sweep", "after write"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -88,7 +88,7 @@ def install_failpoints():
 
         setattr(owner, name, wrapped)
 
-    for name in ("begin", "perform", "finish", "committed", "sweep"):
+    for name in ("add", "_decided", "begin", "write", "sweep"):
         around(Writer, name)
     for name in ("run", "committing", "store", "start_over"):
         around(LockFile, name)

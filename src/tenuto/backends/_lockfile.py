@@ -29,12 +29,12 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple, ParamSpec
+from typing import Final, NamedTuple, TypeVarTuple
 
 from tenuto.errors import StorageUnavailable
 from tenuto.kernel.wake import Wake
 
-P = ParamSpec("P")
+Given = TypeVarTuple("Given")
 _SIZE: Final = 4096
 _SLOTS: Final = (0, 512)
 _LAYOUT: Final = struct.Struct(">4s16sQ16s16sB")
@@ -120,17 +120,17 @@ class LockFile:
             os.close(self._fd)
             raise
 
-    def run(self, work: Callable[P, None], timeout: float, *args: P.args, **kwargs: P.kwargs) -> None:
+    def run(self, work: Callable[[*Given], None], timeout: float, *given: *Given) -> None:
         """Do `work` with the lock held, or raise `StorageUnavailable` when others held it all the time."""
         try:
             if _try_lock(self._fd):
-                work(*args, **kwargs)
+                work(*given)
                 return
         finally:
             _free(self._fd, _FREE)  # also if it was not had; and by one call, into which no interrupt comes
         if self._helper is None:
             self._helper = _Helper(os.open(self._path, os.O_RDWR))
-        if not self._helper.run(functools.partial(work, *args, **kwargs), timeout):
+        if not self._helper.run(functools.partial(work, *given), timeout):
             raise StorageUnavailable(
                 f"Other processes held the write lock of {self._path.name} for {timeout:g} s. "
                 "Nothing was written; try again, and look for a stopped process that holds it."

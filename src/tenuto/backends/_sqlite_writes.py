@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import apsw
 import ormsgpack
@@ -22,7 +22,7 @@ from tenuto.backends import _sqlite_fold as fold
 from tenuto.backends import _sqlite_log as log
 from tenuto.backends import _sqlite_rows as rows
 from tenuto.backends._group import Job
-from tenuto.backends._lockfile import word_of
+from tenuto.backends._lockfile import LockFile, word_of
 from tenuto.backends._sqlite_log import Counter, Decided
 from tenuto.backends._sqlite_rows import FLOOR, RECORD, STREAM, TOMBSTONE
 from tenuto.backends._sqlite_schema import COUNTER
@@ -47,6 +47,8 @@ from tenuto.kernel.contract import (
 )
 from tenuto.kernel.transact import is_first_use, request_time
 
+T = TypeVar("T")
+R = TypeVar("R")
 _REMEMBERED: Final = 4_096
 _DIRECT_BYTES: Final = 64 * 1024
 _SWEEP_ROWS: Final = 500
@@ -91,6 +93,8 @@ class Writer:
 
     def __init__(self, connection: apsw.Connection, now: Callable[[], float], memory: Memory) -> None:
         self.connection = connection
+        self.committing = False
+        """Whether a transaction has come so far that its outcome is not known until it ends; cleared before each."""
         self._run = connection.cursor().execute
         self._now = now
         self._memory = memory
@@ -98,46 +102,31 @@ class Writer:
         self._heads: dict[bytes, Known] = {}  # of the tables; the tail knows better
         self._floorless: set[bytes] = set()
         self._ends: dict[bytes, tuple[int, int]] = {}
-        # what this transaction has decided
-        self._direct = self._several = self._changed = self._folded = False
+        # what this transaction has decided, as far as somebody later in it may ask
+        self._several = False
         self._new: dict[bytes, Known] = {}
         self._new_ends: dict[bytes, tuple[int, int]] = {}
-        self._commits: list[Decided] = []
-        self._blobs: list[bytes] = []
         self._made: dict[bytes, Decided] = {}
         self._absent: set[bytes] = set()
         self._last_stream = 0  # the id given to one last, if one was
-        self._row: tuple[int, bytes, bytes] = (0, b"", b"")
 
-    def begin(self, batch: Sequence[Any], fresh: bool, direct: bool) -> Counter:  # noqa: FBT001 - on every commit's path
-        """Begin a transaction and return how far the store has come.
-
-        `fresh` says that nobody else has committed since what this process has in its memory.
-        """
-        if direct:
-            self._run("BEGIN IMMEDIATE")
-        tail = self._memory.tail if fresh and not direct else self._newest()
-        if tail is not self._tail:
-            self._tail = tail
-            self._forget_heads()
-        elif len(self._heads) + len(self._ends) > _REMEMBERED:
-            self._forget_heads()
-        self._commits, self._blobs, self._last_stream = [], [], 0
-        if self._absent:
-            self._absent = set()
-        if self._several:
-            self._new, self._new_ends, self._made = {}, {}, {}
-            self._changed = self._folded = False
-        self._direct, self._several = direct, direct or len(batch) > 1
-        if direct:
-            self._fold()
-        return tail.counter
-
-    def _newest(self) -> Tail:
+    def newest(self) -> Tail:
+        """Return the tail as the store has it now."""
         tail, number = self._memory.view(self.connection)
         if number != tail.number:  # nobody can be ahead of who has the lock: the file is another one than it was
             tail = self._memory.tail = read_tail(self.connection)
         return tail
+
+    def _start(self, tail: Tail, *, several: bool) -> None:
+        """Forget what the transaction before has decided, and what may have changed since."""
+        if tail is not self._tail or len(self._heads) + len(self._ends) > _REMEMBERED:
+            self._tail = tail
+            self._forget_heads()
+        if self._several:
+            self._new, self._new_ends, self._made = {}, {}, {}
+        if self._absent:
+            self._absent = set()
+        self._last_stream, self._several = 0, several
 
     def _forget_heads(self) -> None:
         self._heads.clear()
@@ -145,36 +134,38 @@ class Writer:
         self._ends.clear()
         self._absent.clear()
 
-    def perform(self, job: Any) -> None:
-        """Do one job; if it raises, nothing of it has been decided or written."""
-        if self._direct:
-            self._perform_directly(job)
-            return
-        decided = self._decided(job)
-        if decided is not None:
-            self._commits.append(decided)
-            self._blobs.append(job.blob)
-            if self._several:
-                self._overlay(decided)
+    # -- a row of the log ----------------------------------------------------------------------
 
-    def _perform_directly(self, job: Any) -> None:
-        self._run("SAVEPOINT job")
-        try:
-            if type(job) is WorkJob:
-                self._changed |= job.work(self)
-                return
-            decided = self._decided(job)
+    def add(self, batch: Sequence[CommitJob], tail: Tail, lock: LockFile) -> bool:
+        """Decide a batch and add it to the log as one row; False, and nothing is written, if the log goes on behind the tail."""
+        self._start(tail, several=len(batch) > 1)
+        commits: list[Decided] = []
+        blobs: list[bytes] = []
+        for job in batch:
+            try:
+                decided = self._decided(job)
+            except TenutoError as error:
+                job.error = error
+                continue
             if decided is not None:
-                self._write(decided)
-                self._commits.append(decided)
-                self._overlay(decided)
-        except TenutoError:
-            self._run("ROLLBACK TO job")
-            self._forget_heads()
-            raise
-        finally:
-            if self.connection.in_transaction:
-                self._run("RELEASE job")
+                commits.append(decided)
+                blobs.append(job.blob)
+                if self._several:
+                    self._overlay(decided)
+        if not commits:
+            return True
+        number, before = tail.counter
+        number += 1
+        head, chain, word = log.chained(before, number, commits)
+        self.committing = True
+        lock.committing()
+        self._run(log.ADD, (number, chain, head, blobs[0] if len(blobs) == 1 else b"".join(blobs), before))
+        if self.connection.changes() != 1:
+            self.committing = False
+            return False
+        lock.store(word)
+        tail.extend(number, chain, commits, word)  # at hand for readers and for the next transaction
+        return True
 
     def _overlay(self, decided: Decided) -> None:
         """Let a commit be seen by those who come later in the transaction."""
@@ -189,47 +180,85 @@ class Writer:
         if decided.request is not None:
             self._made[decided.request] = decided
 
-    def finish(self, counter: Counter) -> bytes | None:
-        """Count the transaction, and return the word of what the store comes to by it; None if it changes nothing."""
+    # -- rows of the tables --------------------------------------------------------------------
+
+    def begin(self) -> Counter:
+        """Begin a direct transaction, and return how far the store has come."""
+        self._run("BEGIN IMMEDIATE")
+        tail = self.newest()
+        self._start(tail, several=True)
+        return tail.counter
+
+    def write(self, batch: Sequence[Any], counter: Counter, lock: LockFile) -> None:
+        """Fold the log into the tables and do a batch there, in the transaction that was begun; end it."""
+        folded, changed = self._fold(), False
+        commits: list[Decided] = []
+        for job in batch:
+            try:
+                if type(job) is WorkJob:
+                    changed |= self._whole(job.work, self)
+                elif (decided := self._whole(self._perform, job)) is not None:
+                    commits.append(decided)
+            except TenutoError as error:
+                job.error = error
         number, chain = counter
-        head = b""
-        if self._commits or self._changed:
+        if commits or changed:
             number += 1
-            head, chain, word = log.chained(chain, number, self._commits)
-        elif self._folded:  # nothing is new, it only lies elsewhere
+            _, chain, word = log.chained(chain, number, commits)
+        elif folded:  # nothing is new, it only lies elsewhere
             word = word_of(number, chain)
         else:
-            return None
-        self._row = number, chain, head
-        if self._direct:
-            log.count(self._run, Counter(number, chain))
-        return word
-
-    def commit(self, before: Counter) -> bool:
-        """Make the transaction durable; False, and nothing is written, if the store had come further than `before`."""
-        if self._direct:
-            self._run("COMMIT")
-            return True
-        blobs = self._blobs
-        self._run(log.ADD, (*self._row, blobs[0] if len(blobs) == 1 else b"".join(blobs), before[1]))
-        return self.connection.changes() == 1
-
-    def rollback(self) -> None:
-        """End a transaction that changes nothing."""
-        if self._direct:
             self._run("ROLLBACK")
             self._memory.renew(self._tail)  # others have folded what this process still held
+            return
+        log.count(self._run, Counter(number, chain))
+        self.committing = True
+        lock.committing()
+        self._run("COMMIT")
+        lock.store(word)
+        self._heads.update(self._new)
+        self._ends.update(self._new_ends)
+        self._tail = Tail(Counter(number, chain))
+        self._memory.renew(self._tail)
 
-    def committed(self, word: bytes) -> None:
-        """Keep what was committed at hand, for readers and for the next transaction."""
-        number, chain, _ = self._row
-        if self._direct:
-            self._heads.update(self._new)
-            self._ends.update(self._new_ends)
-            self._tail = Tail(Counter(number, chain))
-            self._memory.renew(self._tail)
-        else:
-            self._tail.extend(number, chain, self._commits, word)
+    def _whole(self, work: Callable[[T], R], given: T) -> R:
+        """Do one thing; if it raises, nothing of it has been decided or written."""
+        self._run("SAVEPOINT job")
+        try:
+            return work(given)
+        except TenutoError:
+            self._run("ROLLBACK TO job")
+            self._forget_heads()
+            raise
+        finally:
+            if self.connection.in_transaction:
+                self._run("RELEASE job")
+
+    def _perform(self, job: CommitJob) -> Decided | None:
+        """Write one commit into the tables, its forgetting first: that is of what was there before."""
+        decided = self._decided(job)
+        if decided is not None:
+            for write in decided.writes:
+                if type(write) is Forget and (end := self._end(write.stream)) is not None:
+                    fold.forget(self.connection, write, *end)
+            tail = Tail(Counter(0, b""))
+            tail.extend(1, b"", [decided])
+            fold.write(self.connection, tail)
+            self._overlay(decided)
+        return decided
+
+    def _fold(self) -> bool:
+        """Move what is in the log into the tables, and tell whether there was anything; nothing is new by that."""
+        known = self._tail
+        tail = known if known.base == log.folded(self.connection) else read_tail(self.connection)
+        behind = tail.number > tail.floor
+        if behind:
+            fold.write(self.connection, tail)
+            self._run("DELETE FROM log")
+        self._heads.update({key: Known(*row[1:3], row[4]) for key, row in known.records.items()})
+        self._ends.update({stream: (pending.stream, pending.last) for stream, pending in known.streams.items()})
+        self._tail = Tail(known.counter)
+        return behind
 
     # -- deciding ------------------------------------------------------------------------------
 
@@ -297,7 +326,7 @@ class Writer:
         versions: list[int] = []
         places: list[int] = []
         ends: dict[bytes, tuple[int, int]] = {}
-        traces = request is not None or self._direct
+        traces = request is not None
         for write in job.writes:
             place, key = 0, write[0]
             if type(write) is Put:
@@ -315,7 +344,7 @@ class Writer:
                 ends[key] = place, version
             elif type(write) is Forget:
                 self._end(key)  # a record has no entries
-                version = write.last
+                version, traces = write.last, True
             else:
                 row = self._record(key)
                 version = 0 if row is None else row.version
@@ -378,28 +407,7 @@ class Writer:
         at, *versions = ormsgpack.unpackb(outcome[8:])
         return Commit(tuple(versions), at, repeated=True)
 
-    # -- writing into the tables ---------------------------------------------------------------
-
-    def _fold(self) -> None:
-        """Move what is in the log into the tables; nothing is new by that."""
-        known = self._tail
-        tail = known if known.base == log.folded(self.connection) else read_tail(self.connection)
-        if tail.number > tail.floor:
-            fold.write(self.connection, tail)
-            self._run("DELETE FROM log")
-            self._folded = True
-        self._heads.update({key: Known(*row[1:3], row[4]) for key, row in known.records.items()})
-        self._ends.update({stream: (pending.stream, pending.last) for stream, pending in known.streams.items()})
-        self._tail = Tail(known.counter)
-
-    def _write(self, decided: Decided) -> None:
-        """Write one commit into the tables, its forgetting first: that is of what was there before."""
-        for write in decided.writes:
-            if type(write) is Forget and (end := self._end(write.stream)) is not None:
-                fold.forget(self.connection, write, *end)
-        tail = Tail(Counter(0, b""))
-        tail.extend(1, b"", [decided])
-        fold.write(self.connection, tail)
+    # -- upkeep ----------------------------------------------------------------------------------
 
     def _set(self, key: bytes, kind: int, version: int, written: float, expires: float | None) -> None:
         self._run(rows.SET_RECORD, rows.record_row(key, kind, version, written, expires, None))

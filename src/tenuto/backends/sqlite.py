@@ -126,7 +126,6 @@ class SqliteBackend:
         self._wal_pages = 0
         self._wal_tail = False
         self._writing = 0  # the thread that is in a transaction
-        self._committing = False  # and whether its outcome is not known yet
         self._claimed = self._own_fork = False
         self._gathered: list[apsw.Connection] = []
         self._sweep_due = 0.0
@@ -355,77 +354,64 @@ class SqliteBackend:
     def _run(self, batch: list[Any]) -> None:
         lock = self._lock
         if lock is None:
-            _fail(batch, Closed(f"The store {self.path.name} was closed; open a new client."))
+            self._fail(batch, Closed(f"The store {self.path.name} was closed; open a new client."))
             return
         try:
             lock.run(self._transaction, self._timeout, batch, lock)
         except (TenutoError, OSError) as error:
-            _fail(batch, translated(error, self.path))
+            self._fail(batch, error)
 
     def _transaction(self, batch: list[Any], lock: LockFile) -> None:
-        self._writing, self._committing = get_ident(), False
+        self._writing = get_ident()
+        writer: Writer | None = None
         try:
-            # Where others commit in between, each would have to take in what all of them wrote: the tables are shorter.
+            writer = self._writer = self._writer or Writer(self._connect(writing=True), self.now, self._memory)
+            writer.committing = False
             tail = self._memory.tail
             fresh = lock.says(tail.word)
             self._crowd = 0 if fresh else self._crowd + 1
-            direct = self._crowd > 1 or (tail.full and tail.overdue)
+            # Where others commit in between, each would have to take in what all of them wrote: the tables are shorter.
+            direct = batch[0].direct or self._crowd > 1 or (tail.full and tail.overdue)
+            if not fresh and not direct:
+                tail = writer.newest()
+                self._refuse_lag(lock, tail.counter)
+            direct = direct or not writer.add(batch, tail, lock)
+            if direct:
+                self._write_directly(batch, lock, writer)
+            self._wrote += writer.committing
             for job in batch:
-                direct = direct or job.direct
-            if not self._attempt(batch, lock, fresh=fresh, direct=direct):
-                # Somebody has committed past the lock file, which was taken away: SQLite's own lock decides.
-                self._attempt(batch, lock, fresh=False, direct=True)
+                job.done = True
+            if direct:
+                self._wal_pages = wal_pages(writer.connection, self._wal_pages)
+            if self._wal_tail or self._wal_pages >= 8 * _CHECKPOINT_PAGES:  # upkeep has lost the race
+                self._fold_tail(writer)
         except (apsw.Error, OSError, UnicodeDecodeError, TenutoError) as error:
             self._abandon()
-            for job in [job for job in batch if not job.done]:
-                job.outcome = None
-                job.error = translated(error, self.path, committing=self._committing, request=job.request)
-                if job.error is not error:
-                    job.error.__cause__ = error
+            self._fail(batch, error, committing=writer is not None and writer.committing)
         except BaseException:  # an interrupt: the group tells the callers that the outcome is unknown
             self._abandon()
             raise
         finally:
             self._writing = 0
-        for job in batch:
-            job.done = True
         full = self._memory.tail.full or (self._wrote >= _BUSY and not self._roomy)
         if full or self._wal_pages >= _CHECKPOINT_PAGES or self.now() >= self._sweep_due:
             self._ask_for_upkeep()
 
-    def _attempt(self, batch: list[Any], lock: LockFile, *, fresh: bool, direct: bool) -> bool:
-        """Make one transaction of a batch; False, and nothing is written, if it began from what is not the newest."""
-        writer = self._writer = self._writer or Writer(self._connect(writing=True), self.now, self._memory)
-        counter = writer.begin(batch, fresh, direct)
-        mark = None if fresh else lock.load()
+    def _write_directly(self, batch: list[Any], lock: LockFile, writer: Writer) -> None:
+        """Make a transaction that writes into the tables.
+
+        Also where somebody has committed past the lock file, which was taken away: SQLite's own lock decides then.
+        """
+        for job in batch:
+            job.outcome = job.error = None
+        counter = writer.begin()
+        self._refuse_lag(lock, counter)
+        writer.write(batch, counter, lock)
+
+    def _refuse_lag(self, lock: LockFile, counter: Counter) -> None:
+        mark = lock.load()
         if mark is not None and mark.number > counter.number and mark.store == self._store:
             raise Damaged(self._loss(mark, self._store, counter) or "The store is behind its mark. Restore a backup.")
-        for job in batch:
-            try:
-                writer.perform(job)
-            except TenutoError as error:
-                job.error = error
-        word = writer.finish(counter)
-        if word is None:
-            writer.rollback()
-            return True
-        self._committing = True
-        self._wrote += 1
-        lock.committing()
-        if not writer.commit(counter):
-            self._committing = False
-            for job in batch:
-                job.outcome = job.error = None
-            return False
-        lock.store(word)
-        writer.committed(word)
-        for job in batch:
-            job.done = True
-        if direct:
-            self._wal_pages = wal_pages(writer.connection, self._wal_pages)
-        if self._wal_tail or self._wal_pages >= 8 * _CHECKPOINT_PAGES:  # upkeep has lost the race
-            self._fold_tail(writer)
-        return True
 
     def _fold_tail(self, writer: Writer) -> None:
         """Move the last of the log into the file, so that it starts over; the batch is committed already."""
@@ -437,6 +423,15 @@ class SqliteBackend:
             except apsw.Error as error:
                 _log.warning("the write-ahead log of %s could not be folded in and will be later: %s", self.path, error)
             self._wal_pages = 0
+
+    def _fail(self, batch: list[Any], error: Exception, *, committing: bool = False) -> None:
+        """Let those of a batch whose work is not done have an error each."""
+        for job in batch:
+            if not job.done:
+                job.outcome, job.error = None, translated(error, self.path, committing=committing, request=job.request)
+                if job.error is not error:
+                    job.error.__cause__ = error
+                job.done = True
 
     def _abandon(self) -> None:
         # After a failed write the connection's own view is not to be trusted: the next commit gets another.
@@ -567,12 +562,6 @@ class SqliteBackend:
 
 
 _stuck: list[Writer | None] = []
-
-
-def _fail(batch: list[Any], error: TenutoError) -> None:
-    for job in batch:
-        job.error = error
-        job.done = True
 
 
 def _make_folder(folder: Path) -> None:
