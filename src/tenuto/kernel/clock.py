@@ -22,9 +22,7 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clock."""
 
-    def time(self) -> float:
-        """Return the machine's time."""
-        return time.time()
+    time = staticmethod(time.time)
 
     def sleep(self, seconds: float) -> None:
         """Wait in this thread."""
