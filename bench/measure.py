@@ -8,6 +8,7 @@ over the rounds of (median of this one / median of the other) within the same ro
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import platform
@@ -290,6 +291,7 @@ def in_threads(makers: Sequence[Callable[[], Callable[[int], Any]]], seconds: fl
     for thread in threads:
         thread.start()
     ready.wait()
+    settle()
     until = time.perf_counter() + seconds
     ready.wait()
     for thread in threads:
@@ -298,6 +300,13 @@ def in_threads(makers: Sequence[Callable[[], Callable[[int], Any]]], seconds: fl
 
 
 # -- where ---------------------------------------------------------------------------------------
+
+
+def settle() -> None:
+    """Let nothing that one contender has left be the next one's wait: garbage to collect, pages to write."""
+    gc.collect()
+    if hasattr(os, "sync"):
+        os.sync()
 
 
 def bench_dir() -> Path:

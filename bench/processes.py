@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import raw
-from bench.measure import Crowd, Row, Table, crowd_row, folder, rates, repeat, text
+from bench.measure import Crowd, Row, Table, crowd_row, folder, rates, repeat, settle, text
 from tenuto import Tenuto
 
 PROCESSES = 16
@@ -54,6 +54,7 @@ def _crowd(writer: Writer, path: Path, seconds: float) -> Crowd:
     ready, over = _context.Barrier(PROCESSES), _context.Barrier(PROCESSES)
     outcomes = _context.Queue()
     writer(path, -1)(0)  # the file is made before the crowd comes
+    settle()
     children = [
         _context.Process(target=_child, args=(writer, path, number, seconds, ready, over, outcomes))
         for number in range(PROCESSES)

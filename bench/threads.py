@@ -68,8 +68,9 @@ def _crowd(path: Path, count: int, *, quick: bool) -> list[Row]:
     errors = rows[3].detail["errors"]
     if count == 64:
         rows[3].target, rows[3].met = f">= {FASTER:g}x", ratio.value >= FASTER
-        wait = Row("64 threads: worst wait of one client", worst=rows[3].worst, target="<= 50 ms")
-        wait.met = rows[3].worst <= WORST
+        waits = ", ".join(f"{wait * 1_000:.0f}" for wait in rows[3].detail["worst waits"])
+        wait = Row(f"64 threads: worst wait of one client (by round: {waits} ms)", worst=rows[3].worst)
+        wait.target, wait.met = "<= 50 ms", rows[3].worst <= WORST
         rows.append(wait)
     rows.append(Row(f"{count} threads: {len(errors)} errors of one client", target="none", met=not errors))
     return rows
