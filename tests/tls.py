@@ -28,13 +28,14 @@ class Certificates:
         for name in ("ca", "stranger"):
             self._run(
                 "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN=tenuto test {name}",
+                "-addext", "keyUsage=critical,keyCertSign,cRLSign",
                 "-keyout", folder / f"{name}-key.pem", "-out", folder / f"{name}.pem",
             )  # fmt: skip
         self._run(
             "req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1",
             "-keyout", self.key, "-out", folder / "request.pem",
         )  # fmt: skip
-        (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
+        (folder / "names").write_text("subjectAltName=IP:127.0.0.1\nauthorityKeyIdentifier=keyid\n")
         self._run(
             "x509", "-req", "-in", folder / "request.pem", "-CA", self.authority, "-CAkey", folder / "ca-key.pem",
             "-CAcreateserial", "-days", "2", "-extfile", folder / "names", "-out", self.certificate,

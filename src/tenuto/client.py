@@ -30,7 +30,7 @@ from tenuto.errors import InvalidInput
 from tenuto.hooks.events import Hook
 from tenuto.kernel import correlation, keys
 from tenuto.kernel.clock import Clock, SystemClock
-from tenuto.kernel.contract import Backend
+from tenuto.kernel.contract import Backend, is_backend
 from tenuto.kernel.durations import Duration
 from tenuto.kernel.work import perform
 from tenuto.wrappers.observe import Observe
@@ -109,7 +109,7 @@ class Tenuto:
         self.clock: Clock = clock or SystemClock()
         if url is None or isinstance(url, str | os.PathLike):
             backend = connect(url, durability=durability, clock=clock)
-        elif isinstance(url, Backend):
+        elif is_backend(url):
             backend = url
         else:
             raise InvalidInput(f"A store is given as a URL, a path or a backend, not {type(url).__name__}.")

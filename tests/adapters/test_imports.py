@@ -1,6 +1,7 @@
 """`tenuto import openai-sessions` and `json`: everything as in the source, once, also after it was cut off."""
 
 import asyncio
+import contextlib
 import json
 import sqlite3
 from pathlib import Path
@@ -74,7 +75,7 @@ def test_what_is_missing_or_damaged_in_the_source_is_told(sessions: Path, tmp_pa
     assert "--messages-table" in run(
         "openai-sessions", sessions, "--url", store, "--messages-table", "mine", expected=2
     )
-    with sqlite3.connect(sessions) as connection:
+    with contextlib.closing(sqlite3.connect(sessions)) as connection, connection:
         connection.execute("UPDATE agent_messages SET message_data = '{' WHERE id = 2")
     assert "Item 2 of the session 'short' is no JSON" in run("openai-sessions", sessions, "--url", store, expected=1)
     assert not store.exists()

@@ -1,5 +1,6 @@
 """`tenuto import langgraph`: every thread of LangGraph's own savers, proven equal, cut off and gone on with."""
 
+import contextlib
 import json
 import os
 import sqlite3
@@ -113,7 +114,7 @@ def test_what_is_not_as_in_the_source_is_told(tmp_path: Path, path: str) -> None
     with SqliteSaver.from_conn_string(source) as saver:
         chat(saver).invoke(say("hello"), config())
     run(source, "--url", path)
-    with sqlite3.connect(source) as connection:
+    with contextlib.closing(sqlite3.connect(source)) as connection, connection:
         connection.execute("UPDATE checkpoints SET metadata = '{\"step\": 99}'")
     assert "not in the store as it is in the source" in run(source, "--url", path, expected=1)
     assert run(str(tmp_path / "none.db"), "--url", path, expected=3)

@@ -1,6 +1,7 @@
 """`TenutoSession` in real runs of the OpenAI Agents SDK, with a scripted model: offline, cancelled, killed, shared."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -363,7 +364,7 @@ def test_damage_is_told_and_never_skipped(tmp_path: Path) -> None:
     with Tenuto("tester", tmp_path / "store.db") as agent:
         run(TenutoSession("s", agent).add_items([said(1)]))
         run(TenutoSession("s", agent).add_items([said(2)]))
-    with sqlite3.connect(tmp_path / "store.db") as connection:
+    with contextlib.closing(sqlite3.connect(tmp_path / "store.db")) as connection, connection:
         connection.execute("UPDATE entries SET value = X'00' WHERE id = (SELECT max(id) FROM entries)")
     with Tenuto("tester", tmp_path / "store.db") as agent, pytest.raises(Damaged):
         run(TenutoSession("s", agent).get_items())

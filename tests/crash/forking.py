@@ -9,11 +9,15 @@ import signal
 import sys
 import threading
 import time
+import warnings
 
 from crash_harness import wait_until
 
 from tenuto import Tenuto
 from tenuto.backends._sqlite_writes import Writer
+
+# From 3.12 on Python warns of what is tried here on purpose.
+warnings.filterwarnings("ignore", message=".* multi-threaded, use of fork", category=DeprecationWarning)
 
 
 def forked(work):

@@ -176,10 +176,13 @@ class Look:
                 self._goal = 0
                 self._waits = self._begun > 0  # nothing at all was handed over: this run saves at its exit
                 return
-            while self._ended < self._goal:
-                self._changed.wait_for(lambda: self._ended >= self._goal or self._offer is not None)
-                self._take()
+            self._see_through()
         self._complain()
+
+    def _see_through(self) -> None:
+        while self._ended < self._goal:
+            self._changed.wait_for(lambda: self._ended >= self._goal or self._offer is not None)
+            self._take()
 
     def _complain(self) -> None:
         """Raise, once, what has kept something from being saved."""

@@ -150,9 +150,7 @@ class Writes:
             found = self._waiting.pop(line, [])
             if found and expected == 0:
                 self._early[line] = len(found)
-            for record in found:
-                record.state = "taken"
-            return found
+            return _taken(found)
 
     def _alone(self, key: bytes, task: TaskWrites, *, replace: bool) -> Steps[bool]:
         """Commit a record, put together with what is there for its task; tell whether that went through."""
@@ -251,6 +249,12 @@ class Writes:
                 yield delay
             else:
                 return
+
+
+def _taken(found: list[Waiting]) -> list[Waiting]:
+    for record in found:
+        record.state = "taken"
+    return found
 
 
 def _replaces(task: TaskWrites) -> bool:

@@ -66,9 +66,13 @@ def give_back(taken: Opened) -> None:
         taken.users -= 1
         if taken.users:
             return
-        for where in [where for where, opened in shared.items() if opened is taken]:
-            del shared[where]
+        _forget(taken)
     taken.client.close()
+
+
+def _forget(gone: Opened) -> None:
+    for where in [where for where, opened in shared.items() if opened is gone]:
+        del shared[where]
 
 
 def _after_fork() -> None:

@@ -5,7 +5,8 @@ while one is writing queue up; when it is done, it wakes the first of them, who 
 transaction with one fsync, and then wakes the others.
 
 Control-C may come between any two lines. The turn is a lock held by a `with` block, which Python takes and gives
-back whatever comes; everything else may be left undone at any place. Who is not woken by that wakes up by itself.
+back whatever comes, as long as the block has no loop of its own: where a loop begins anew, Python 3.12 and 3.13 may leave
+the block without its end. Everything else may be left undone at any place. Who is not woken by that wakes up by itself.
 """
 
 from __future__ import annotations
@@ -75,8 +76,7 @@ class GroupCommit(Generic[J]):
                 batch: list[J] = []
                 try:
                     with self._turn:
-                        while not job.taken and self._queue:
-                            self._lead(batch)
+                        self._lead_up_to(job, batch)
                 finally:
                     if self._queue or len(batch) > 1:
                         self._wake(batch)
@@ -105,6 +105,10 @@ class GroupCommit(Generic[J]):
             return self._queue[0] is job
         except IndexError:  # another has taken it along
             return False
+
+    def _lead_up_to(self, job: J, done: list[J]) -> None:
+        while not job.taken and self._queue:
+            self._lead(done)
 
     def _lead(self, done: list[J]) -> None:
         """Run those who wait, as many as go together, and note whom to wake."""

@@ -322,28 +322,31 @@ class Link:
     def _learn(self, deadline: float) -> dict[int, Place]:
         """Ask the nodes of a cluster, one after the other, who holds which slots."""
         with self._learning:
-            last: Exception = driver.ConnectionError("no node was asked")
-            for place, until in _shared(list(dict.fromkeys([*self.facts, *self.target.places])), deadline):
+            return self._ask_nodes(deadline)
+
+    def _ask_nodes(self, deadline: float) -> dict[int, Place]:
+        last: Exception = driver.ConnectionError("no node was asked")
+        for place, until in _shared(list(dict.fromkeys([*self.facts, *self.target.places])), deadline):
+            try:
+                connection = self._connect(place, until, self.target.options)
                 try:
-                    connection = self._connect(place, until, self.target.options)
-                    try:
-                        connection.send_command("CLUSTER", "SLOTS")
-                        ranges = connection.read_response()
-                    finally:
-                        connection.disconnect()
-                except (driver.RedisError, OSError) as error:
-                    last = error
-                    if isinstance(error, driver.AuthenticationError | driver.ResponseError):
-                        break
-                    continue
-                slots: dict[int, Place] = {}
-                for first, end, primary, *_ in ranges:
-                    host = (primary[0] or b"").decode() or place.host
-                    slots.update(dict.fromkeys(range(first, end + 1), Place(host, primary[1])))
-                if slots:
-                    self._slots = slots
-                    return slots
-            raise last
+                    connection.send_command("CLUSTER", "SLOTS")
+                    ranges = connection.read_response()
+                finally:
+                    connection.disconnect()
+            except (driver.RedisError, OSError) as error:
+                last = error
+                if isinstance(error, driver.AuthenticationError | driver.ResponseError):
+                    break
+                continue
+            slots: dict[int, Place] = {}
+            for first, end, primary, *_ in ranges:
+                host = (primary[0] or b"").decode() or place.host
+                slots.update(dict.fromkeys(range(first, end + 1), Place(host, primary[1])))
+            if slots:
+                self._slots = slots
+                return slots
+        raise last
 
     def _ask_sentinels(self, deadline: float) -> Place:
         last: Exception = driver.ConnectionError("no sentinel was asked")

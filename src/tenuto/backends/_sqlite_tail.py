@@ -99,37 +99,38 @@ class Tail:
         An interrupt may leave half of it there, which nobody reads: adding it again completes it.
         """
         with self._mutex:
-            if number != self.number + 1:
-                return
-            records, streams, size = self.records, self.streams, self.size
-            for commit in commits:
-                at, request, _, versions, places, own, writes = commit
-                size += own
-                for write, version, place in zip(writes, versions, places, strict=True):
-                    if type(write) is Put:
-                        key, value, ttl = write
-                        expires = None if ttl is None else at + ttl
-                        records[key] = _made(
-                            Row, (number, RECORD, version, at, expires, bytes(value), records.get(key))
-                        )
-                    elif type(write) is Append:
-                        stream, value = write
-                        pending = streams.get(stream)
-                        if pending is None:
-                            pending = Pending(place, version)
-                            self.highest = max(self.highest, place)
-                        pending.append(number, version, value, at, versions)
-                        streams[stream] = pending
-                    elif place:
-                        old = records.get(write[0])
-                        records[write[0]] = Row(number, TOMBSTONE, version, at, at + REQUEST_LIFE, None, old)
-                if request is not None:
-                    self.requests[request] = commit
-            self.size = size
-            self.counter, self.number = _made(Counter, (number, chain)), number
-            self.word = word or word_of(number, chain)
-            self.commits += len(commits)
-            self.full = number - self.floor >= MOST_ROWS or self.commits >= MOST_COMMITS or size >= MOST_BYTES
+            self._extend(number, chain, commits, word)
+
+    def _extend(self, number: int, chain: bytes, commits: Sequence[Decided], word: bytes) -> None:
+        if number != self.number + 1:
+            return
+        records, streams, size = self.records, self.streams, self.size
+        for commit in commits:
+            at, request, _, versions, places, own, writes = commit
+            size += own
+            for write, version, place in zip(writes, versions, places, strict=True):
+                if type(write) is Put:
+                    key, value, ttl = write
+                    expires = None if ttl is None else at + ttl
+                    records[key] = _made(Row, (number, RECORD, version, at, expires, bytes(value), records.get(key)))
+                elif type(write) is Append:
+                    stream, value = write
+                    pending = streams.get(stream)
+                    if pending is None:
+                        pending = Pending(place, version)
+                        self.highest = max(self.highest, place)
+                    pending.append(number, version, value, at, versions)
+                    streams[stream] = pending
+                elif place:
+                    old = records.get(write[0])
+                    records[write[0]] = Row(number, TOMBSTONE, version, at, at + REQUEST_LIFE, None, old)
+            if request is not None:
+                self.requests[request] = commit
+        self.size = size
+        self.counter, self.number = _made(Counter, (number, chain)), number
+        self.word = word or word_of(number, chain)
+        self.commits += len(commits)
+        self.full = number - self.floor >= MOST_ROWS or self.commits >= MOST_COMMITS or size >= MOST_BYTES
 
     # -- as of a transaction ---------------------------------------------------------------------
 

@@ -321,9 +321,12 @@ class RedisBackend:
             raise Closed(f"The store at {self.target} was closed; open a new client.")
         with self._opening:
             if not self._ready:
-                for place in self._link.places():
-                    self._measure(place)  # each node is connected to, and so inspected
+                self._measure_all()
                 self._ready = True
+
+    def _measure_all(self) -> None:
+        for place in self._link.places():
+            self._measure(place)  # each node is connected to, and so inspected
 
     def _measure(self, place: Place | None = None) -> None:
         asked = place or self._link.places()[0]

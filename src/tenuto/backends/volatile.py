@@ -65,8 +65,10 @@ class VolatileBackend:
         """Return the live record at each key, all from one moment."""
         validate_read(keys)
         with self._lock:
-            now = self._now()
-            return [self._live(key, now) for key in keys]
+            return self._read(keys, self._now())
+
+    def _read(self, keys: Sequence[bytes], now: float) -> list[Record | None]:
+        return [self._live(key, now) for key in keys]
 
     def scan(
         self, prefix: bytes, *, after: bytes | None = None, limit: int = 100, reverse: bool = False
@@ -74,23 +76,25 @@ class VolatileBackend:
         """Return up to `limit` live records below `prefix` in key order, all from one moment."""
         validate_scan(prefix, limit)
         with self._lock:
-            now = self._now()
-            end = keys.after_prefix(prefix)
-            low = bisect_left(self._order, prefix)
-            high = len(self._order) if end is None else bisect_left(self._order, end)
-            if after is not None:
-                if reverse:
-                    high = min(high, bisect_left(self._order, after))
-                else:
-                    low = max(low, bisect_right(self._order, after))
-            found: list[Record] = []
-            for at in range(high - 1, low - 1, -1) if reverse else range(low, high):
-                row = self._live(self._order[at], now)
-                if row is not None:
-                    found.append(row)
-                    if len(found) == limit:
-                        break
-            return found
+            return self._scan(prefix, after, limit, reverse, self._now())
+
+    def _scan(self, prefix: bytes, after: bytes | None, limit: int, reverse: bool, now: float) -> list[Record]:  # noqa: FBT001 - as in `scan`
+        end = keys.after_prefix(prefix)
+        low = bisect_left(self._order, prefix)
+        high = len(self._order) if end is None else bisect_left(self._order, end)
+        if after is not None:
+            if reverse:
+                high = min(high, bisect_left(self._order, after))
+            else:
+                low = max(low, bisect_right(self._order, after))
+        found: list[Record] = []
+        for at in range(high - 1, low - 1, -1) if reverse else range(low, high):
+            row = self._live(self._order[at], now)
+            if row is not None:
+                found.append(row)
+                if len(found) == limit:
+                    break
+        return found
 
     def entries(
         self, stream: bytes, *, after: int | None = None, limit: int = 100, reverse: bool = False
@@ -110,31 +114,33 @@ class VolatileBackend:
         """Apply all writes if all checks hold, atomically."""
         validate(checks, writes, request)
         with self._lock:
-            now = self._now()
-            content = fingerprint(checks, writes, [content_of(write) for write in writes])
-            if request is not None:
-                done = self._requests.get(request)
-                if done is not None:
-                    if done.content != content:
-                        raise RequestReused("This request id was used for another commit; make a new one.")
-                    return done.outcome._replace(repeated=True)
-                if now - request_time(request) > REQUEST_LIFE:
-                    raise RequestExpired(
-                        "This request id is too old for its outcome to be known. Read what is stored, then decide."
-                    )
-            self._require(checks, now)
-            for write in writes:
-                keys.scope_of(write[0])
-                if write[0] in (self._rows if type(write) in (Append, Forget) else self._streams):
-                    raise InvalidInput(NOT_BOTH)
-            outcome = Commit(self._apply(writes, now), now)
-            if request is not None:
-                self._requests[request] = _Done(content, outcome)
-            self._commits += 1
-            if self._commits % _SWEEP_EVERY == 0:
-                self._sweep(now)
-            self._ring(writes)
-            return outcome
+            return self._commit(checks, writes, request, self._now())
+
+    def _commit(self, checks: Sequence[AnyCheck], writes: Sequence[Write], request: bytes | None, now: float) -> Commit:
+        content = fingerprint(checks, writes, [content_of(write) for write in writes])
+        if request is not None:
+            done = self._requests.get(request)
+            if done is not None:
+                if done.content != content:
+                    raise RequestReused("This request id was used for another commit; make a new one.")
+                return done.outcome._replace(repeated=True)
+            if now - request_time(request) > REQUEST_LIFE:
+                raise RequestExpired(
+                    "This request id is too old for its outcome to be known. Read what is stored, then decide."
+                )
+        self._require(checks, now)
+        for write in writes:
+            keys.scope_of(write[0])
+            if write[0] in (self._rows if type(write) in (Append, Forget) else self._streams):
+                raise InvalidInput(NOT_BOTH)
+        outcome = Commit(self._apply(writes, now), now)
+        if request is not None:
+            self._requests[request] = _Done(content, outcome)
+        self._commits += 1
+        if self._commits % _SWEEP_EVERY == 0:
+            self._sweep(now)
+        self._ring(writes)
+        return outcome
 
     def bell(self, stream: bytes) -> Bell:
         """Return a bell that rings at every commit to the stream."""

@@ -172,30 +172,33 @@ class Shelf:
 
     def _ready(self) -> _Found | None:
         with self._lock:
-            wanted = 1 + len(self._trying) + self._spread
-            page = self._free(self._kernel.scan(taskbook.ready_prefix(self.queue), limit=wanted))
-            self.more = len(page) > 1
-            if not page:
-                return None
-            priority, user, name = _lane(page[0])
-            last = self._ring.get(priority)
-            if last is not None and self._alone <= 0:
-                lane = taskbook.lane_prefix(self.queue, priority)
-                behind = taskbook.lane_prefix(self.queue, priority, last) + b"\xff"
-                others = self._free(self._kernel.scan(lane, after=behind, limit=wanted))
-                if others:
-                    page, (_, user, name) = others, _lane(others[0])
-                elif user == last:
-                    self._alone = _ALONE
-            self._alone -= 1
-            chosen = page[0]
-            if self._spread > 1:
-                own = taskbook.lane_prefix(self.queue, priority, user)
-                same = [one for one in page[: self._spread] if one.key.startswith(own)]
-                chosen = chance.choice(same)
-            self._ring[priority] = user
-            self._trying.add(chosen.key)
-            return _Found(taskbook.id_of(chosen) if chosen is not page[0] else name, chosen)
+            return self._chosen()
+
+    def _chosen(self) -> _Found | None:
+        wanted = 1 + len(self._trying) + self._spread
+        page = self._free(self._kernel.scan(taskbook.ready_prefix(self.queue), limit=wanted))
+        self.more = len(page) > 1
+        if not page:
+            return None
+        priority, user, name = _lane(page[0])
+        last = self._ring.get(priority)
+        if last is not None and self._alone <= 0:
+            lane = taskbook.lane_prefix(self.queue, priority)
+            behind = taskbook.lane_prefix(self.queue, priority, last) + b"\xff"
+            others = self._free(self._kernel.scan(lane, after=behind, limit=wanted))
+            if others:
+                page, (_, user, name) = others, _lane(others[0])
+            elif user == last:
+                self._alone = _ALONE
+        self._alone -= 1
+        chosen = page[0]
+        if self._spread > 1:
+            own = taskbook.lane_prefix(self.queue, priority, user)
+            same = [one for one in page[: self._spread] if one.key.startswith(own)]
+            chosen = chance.choice(same)
+        self._ring[priority] = user
+        self._trying.add(chosen.key)
+        return _Found(taskbook.id_of(chosen) if chosen is not page[0] else name, chosen)
 
     def _free(self, page: list[Record]) -> list[Record]:
         return [one for one in page if one.key not in self._trying]
@@ -207,10 +210,16 @@ class Shelf:
             over = [(one, hold) for one, hold in holds if hold.until <= now or is_gone(hold.owner)]
             beats = self._kernel.read([taskbook.beat_key(self.queue, taskbook.id_of(one)) for one, _ in over])
             with self._lock:
-                for (one, hold), beat in zip(over, beats, strict=True):
-                    if one.key not in self._trying and (beat is None or is_gone(hold.owner)):
-                        self._trying.add(one.key)
-                        return _Found(taskbook.id_of(one), one, hold, beat.version if beat is not None else 0)
+                found = self._first_lost(over, beats)
+            if found is not None:
+                return found
+        return None
+
+    def _first_lost(self, over: list[tuple[Record, Hold]], beats: list[Record | None]) -> _Found | None:
+        for (one, hold), beat in zip(over, beats, strict=True):
+            if one.key not in self._trying and (beat is None or is_gone(hold.owner)):
+                self._trying.add(one.key)
+                return _Found(taskbook.id_of(one), one, hold, beat.version if beat is not None else 0)
         return None
 
     # -- upkeep ----------------------------------------------------------------------------------------------------

@@ -216,14 +216,14 @@ def work(  # noqa: C901 - one loop
             crew.in_hand.discard(one.id)
             changed.set()
 
-    try:
+    def look() -> None:
         while not crew.stop.is_set():
             changed.clear()
             free = concurrency - len(crew.in_hand)
             try:
                 found = drive(crew.next(free), clock) if free else []
             except Closed:
-                return done
+                return
             except TenutoError as error:
                 log.warning("Runs cannot be looked for now: %s", error)
                 found = []
@@ -234,8 +234,11 @@ def work(  # noqa: C901 - one loop
                 # Not a pool's: Python would wait for its threads at the end, for however long a step takes.
                 threading.Thread(target=go, args=(one,), name=f"tenuto-worker {one.id}", daemon=True).start()
             if once and not crew.in_hand and all(one.id in done for one in found):
-                return done
+                return
             changed.wait(poll)
+
+    try:
+        look()  # a loop of its own here might be left without what follows: Control-C is how this ends
     finally:
         crew.stop.set()
         waited = 0.0

@@ -120,8 +120,11 @@ class Tips:
             self._drop(line.root)
             self._tips[line.root] = tip
             self._size += tip.tree.size
-            while self._tips and self._size > _REMEMBERED:
-                self._drop(next(iter(self._tips)))
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        while self._tips and self._size > _REMEMBERED:
+            self._drop(next(iter(self._tips)))
 
     def add(self, line: Lineage, tip: Tip | None, draft: Draft, limit: int) -> Steps[Checkpoint | None]:
         """Commit a checkpoint behind a tip; None if something else came first."""

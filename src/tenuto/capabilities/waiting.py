@@ -39,9 +39,13 @@ def sleeping(run: Running, duration: Duration) -> Work[None]:
         with run.busy(), run.awaiting("", "", op.until):
             yield run.write([], [run.log.line(WAITS, op.n, [identity.stored(), op.until, None])])
     with run.busy(), run.awaiting("", "", op.until):
-        while op.until is not None and run.context.kernel.now() < op.until:
-            what = f"sleeps until {moment(op.until):%Y-%m-%d %H:%M:%S} UTC"
-            yield from _pause(run, op.until, what, 1.0)
+        yield from _slept(run, op)
+
+
+def _slept(run: Running, op: Op) -> Work[None]:
+    while op.until is not None and run.context.kernel.now() < op.until:
+        what = f"sleeps until {moment(op.until):%Y-%m-%d %H:%M:%S} UTC"
+        yield from _pause(run, op.until, what, 1.0)
 
 
 def signalled(run: Running, event: str, timeout: Duration | None) -> Work[Any]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, final, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeGuard, final
 
 import ormsgpack
 
@@ -143,7 +143,6 @@ class Finding(NamedTuple):
     detail: str
 
 
-@runtime_checkable
 class Backend(Protocol):
     """Where things are kept. No verb is optional and none has a default implementation."""
 
@@ -207,6 +206,14 @@ class Backend(Protocol):
     def close(self) -> None:
         """Let go of every connection. Calling it again does nothing; any other verb is `Closed`."""
         ...
+
+
+_VERBS: Final = ("read", "scan", "entries", "commit", "bell", "now", "check", "stats", "close")
+
+
+def is_backend(thing: object) -> TypeGuard[Backend]:
+    """Tell whether something has all the verbs of a backend, by itself or from what it wraps."""
+    return all(callable(getattr(thing, verb, None)) for verb in _VERBS)
 
 
 def validate(  # noqa: C901, PLR0912 - one rule after the other

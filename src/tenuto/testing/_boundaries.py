@@ -138,10 +138,15 @@ class Watch:
             here = self._passed == self._plan.at
             self._passed += 1
             self.notes.add("boundary", label=label, here=here)
-            while here:
-                os.kill(os.getpid(), self._plan.signal)
-                here = not go_on(self.notes).exists()
-                time.sleep(0.001)  # stopped, and let go on for a moment: another thread is in the middle of a commit
+            if here:
+                self._end()
+
+    def _end(self) -> None:
+        here = True
+        while here:
+            os.kill(os.getpid(), self._plan.signal)
+            here = not go_on(self.notes).exists()
+            time.sleep(0.001)  # stopped, and let go on for a moment: another thread is in the middle of a commit
 
     # -- commits -----------------------------------------------------------------------------------------------
 
