@@ -18,7 +18,7 @@ import apsw
 import pytest
 
 from tenuto import Damaged, InvalidInput, NewerFormat, StorageUnavailable, Tenuto, _machine
-from tenuto.backends import _lockfile, _sqlite_log, _sqlite_upkeep, sqlite
+from tenuto.backends import _lockfile, _sqlite_log, _sqlite_rows, _sqlite_upkeep, sqlite
 from tenuto.backends import _sqlite_schema as schema
 from tenuto.backends._group import GroupCommit, Job
 from tenuto.backends._lockfile import LockFile, Mark, word_of
@@ -487,6 +487,26 @@ def test_what_is_committed_is_not_told_otherwise_by_what_comes_after(
 
     assert _sqlite_upkeep.wal_pages(Busy(), 17) == 17  # type: ignore[arg-type]
     backend.close()
+
+
+def test_a_key_that_comes_to_be_while_it_is_read_is_no_damage(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a client that has found no record at a key, when another writes it before that is proven
+    backend, other = SqliteBackend(path), SqliteBackend(path)
+    backend.commit([], [Put(B, b"1")])
+    prove = _sqlite_rows.prove_absent
+
+    def late(connection: Any, key: bytes) -> None:
+        monkeypatch.undo()
+        other.commit([], [Put(key, b"x" * 100_000)])
+        prove(connection, key)
+
+    monkeypatch.setattr(_sqlite_rows, "prove_absent", late)
+    # then it is read, and nothing is said to be damaged
+    record = backend.read([A])[0]
+    assert record is not None
+    assert record.value == b"x" * 100_000
+    backend.close()
+    other.close()
 
 
 @pytest.mark.parametrize("stale", [False, True])

@@ -22,6 +22,16 @@ from tenuto.kernel import keys
 from tenuto.kernel.contract import Entry, Record
 
 
+def find(connection: apsw.Connection, key: bytes) -> Record | None:
+    """Return what the tables hold at a key, tombstones and absence as None, or raise `Damaged`."""
+    try:
+        return rows.find(connection, key)
+    except Damaged:
+        # That a key is absent takes several statements to prove: somebody may have written it in between.
+        with Moment(connection):
+            return rows.find(connection, key)
+
+
 def read(connection: apsw.Connection, memory: Memory, wanted: Sequence[bytes], now: float) -> list[Record | None]:
     """Return the live record at each key, all from one moment."""
     with Moment(connection):

@@ -159,7 +159,7 @@ class SqliteBackend:
         except IndexError:
             reader = readers.make()
         try:
-            record = rows.find(reader, key)
+            record = reading.find(reader, key)
         except BaseException as error:
             readers.after_error(reader, error)
             raise
