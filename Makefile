@@ -26,10 +26,10 @@ types: $(READY)
 	$(BIN)/mypy
 	$(BIN)/basedpyright
 
-# What a minute is enough for: not what imports the frameworks, runs every snippet, starts every command, kills processes, or
-# needs a cluster.
+# What a minute is enough for: not what imports the frameworks, runs every snippet, starts every command, kills processes, needs a
+# cluster, or runs a backend's whole contract once more in another mode.
 quick: $(READY)
-	$(BIN)/python -m pytest -n 2 -q -m "not slow" -k "not cluster" --ignore tests/adapters --ignore tests/docs --ignore tests/cli --ignore tests/crash --ignore tests/history
+	$(BIN)/python -m pytest -n 2 -q -m "not slow" -k "not cluster and not ProcessDurability and not TenantOfPostgres" --ignore tests/adapters --ignore tests/docs --ignore tests/cli --ignore tests/crash --ignore tests/history
 
 # What the tests need and no wheel carries: brought once into .servers, without root.
 servers: $(READY)
