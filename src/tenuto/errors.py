@@ -1,37 +1,41 @@
-"""Every error that tenuto raises, each a sentence that says what happened and what to do next.
+"""Every error that tenuto raises. Each message says what happened, what it means for the data and what to do next.
 
     TenutoError
-    ├── Conflict              something else was written first; nothing of this call was applied
-    │   ├── StateConflict     a state value or a thread is not as it was expected to be
-    │   ├── StepMismatch      a run's code asks for another step than the one on record
-    │   ├── RunBusy           somebody else has the run in hand
-    │   ├── StaleLease        the lease has passed to another holder; this one may no longer write
-    │   └── LeaseHeld         somebody else holds the lease
-    ├── NotFound              there is no such thing
-    ├── InvalidInput          an argument cannot be used (also a ValueError)
-    │   ├── AmbiguousStep     two steps of one name are in flight and could not be told apart later
-    │   ├── TooLarge          a value, key or commit is over its limit
+    ├── Conflict              another write came first; nothing of this call was applied
+    │   ├── StateConflict     a state value or a thread is not at the expected version
+    │   ├── StepMismatch      the code asks for a step that differs from the recorded one
+    │   ├── RunBusy           another process or thread has the run open
+    │   ├── StaleLease        another holder acquired the lease; this one may no longer write
+    │   └── LeaseHeld         another holder has the lease
+    ├── Blocked               an open question blocks the resource (see `question`); nothing was written
+    ├── NotFound              the named object does not exist
+    ├── InvalidInput          an argument is invalid (also a ValueError)
+    │   ├── AmbiguousStep     concurrent steps share a name and have no keys to tell them apart
+    │   ├── TooLarge          a value, key or commit exceeds its limit
     │   └── RequestReused     one request id was used for two different commits
-    ├── NotStorable           a value holds something outside the data format (also a TypeError)
-    ├── UnknownType           a stored value holds an application type that is not registered here
+    ├── NotStorable           a value contains a type that cannot be stored (also a TypeError)
+    ├── UnknownType           a stored value contains an application type that is not registered
     ├── StepFailed            a step raised an error of a type that is not registered; see `type`
-    ├── TaskFailed            a task was given up, or cancelled; see `type`
-    ├── TimedOut              a step, a wait or a run took longer than it may (also a TimeoutError)
-    ├── RequestExpired        a request id is too old for its outcome to be known
-    ├── Damaged               stored bytes are not what was written
-    ├── StorageUnavailable    the store cannot be reached or did not answer; see `outcome`
-    │   └── StorageFull       there is no room left
-    ├── ReadOnly              this store or this view of it takes no writes
+    ├── RunFailed             a run failed or was cancelled, so it has no result; see `type`
+    ├── TaskFailed            a task failed for good or was cancelled; see `type`
+    ├── BudgetExceeded        a run has spent its budget; the next step was not begun
+    ├── TimedOut              a step, a wait or a run exceeded its time limit (also a TimeoutError)
+    ├── RequestExpired        a request id is older than the recorded outcomes
+    ├── Damaged               stored bytes fail their checksum or cannot be decoded
+    ├── StorageUnavailable    the store is unreachable or did not answer; see `outcome`
+    │   └── StorageFull       the disk or the memory of the store is full
+    ├── ReadOnly              this store, or this view of it, is read-only
+    ├── AccessDenied          the API key is wrong, or does not allow this call
     ├── NewerFormat           the store was written by a newer version of tenuto
     ├── MissingDriver         an optional package is not installed (also an ImportError)
     └── Closed                the client was closed (also a RuntimeError)
 
     Paused (a BaseException, so that `except Exception` cannot swallow it)
-    ├── Waiting               the run goes on when it is time, or when what it waits for has come
-    ├── InDoubt               a step may have happened, and nobody could say; there is a question in the inbox
+    ├── Waiting               the run waits for a time, a signal or an answer
+    ├── InDoubt               a step may or may not have happened; a question in the inbox asks
     └── Cancelled             the run was cancelled
 
-A call that raises anything but `StorageUnavailable` with `outcome="unknown"` has changed nothing.
+Except for `StorageUnavailable` with `outcome="unknown"`, a call that raises has changed nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +44,10 @@ from collections.abc import Sequence
 from typing import Literal
 
 __all__ = [
+    "AccessDenied",
     "AmbiguousStep",
+    "Blocked",
+    "BudgetExceeded",
     "Cancelled",
     "Closed",
     "Conflict",
@@ -57,6 +64,7 @@ __all__ = [
     "RequestExpired",
     "RequestReused",
     "RunBusy",
+    "RunFailed",
     "StaleLease",
     "StateConflict",
     "StepFailed",
@@ -73,13 +81,13 @@ __all__ = [
 
 
 class TenutoError(Exception):
-    """The base of everything tenuto raises."""
+    """Base class of every error of tenuto."""
 
 
 class Conflict(TenutoError):
-    """Something else was written first, and nothing of this call was applied.
+    """Another write came first; nothing of this call was applied.
 
-    Read again and decide anew; `keys` names what differed.
+    Read again, then retry. `keys` names the keys that differed.
     """
 
     def __init__(self, message: str, keys: Sequence[bytes] = ()) -> None:
@@ -88,21 +96,21 @@ class Conflict(TenutoError):
 
 
 class StateConflict(Conflict):
-    """A state value is not at the version, or a thread not at the message, that was expected."""
+    """A state value or a thread is not at the expected version."""
 
 
 class StaleLease(Conflict):
-    """The lease has passed to another holder; a write fenced by it was not applied."""
+    """Another holder acquired the lease; the write it fenced was not applied."""
 
 
 class LeaseHeld(Conflict):
-    """Somebody else holds the lease."""
+    """Another holder has the lease."""
 
 
 class StepMismatch(Conflict):
-    """A run's code asks for another step than the one on record; nothing was run.
+    """The code asks for a step that differs from the recorded one; nothing was executed.
 
-    `step` is the name of the first one that differs. Let the code ask for what was recorded, or fork the run there.
+    `step` names the first step that differs. Restore the recorded order in the code, or fork the run there.
     """
 
     def __init__(self, message: str, step: str = "") -> None:
@@ -111,23 +119,36 @@ class StepMismatch(Conflict):
 
 
 class RunBusy(Conflict):
-    """Somebody else has the run in hand."""
+    """Another process or thread has the run open."""
+
+
+class Blocked(TenutoError):
+    """An open question blocks the resource; nothing was written.
+
+    `question` is its id, `context` what its asker attached. An answer opens the gate.
+    """
+
+    def __init__(self, message: str, resource: str = "", question: str = "", context: object = None) -> None:
+        super().__init__(message)
+        self.resource = resource
+        self.question = question
+        self.context = context
 
 
 class NotFound(TenutoError):
-    """There is no such thing."""
+    """The named object does not exist."""
 
 
 class InvalidInput(TenutoError, ValueError):
-    """An argument cannot be used; nothing was written."""
+    """An argument is invalid; nothing was written."""
 
 
 class AmbiguousStep(InvalidInput):
-    """Two steps of one name are in flight without keys: which is which could not be told on a replay."""
+    """Concurrent steps share a name and have no keys, so a replay could not tell them apart."""
 
 
 class TooLarge(InvalidInput):
-    """A value, a key or a commit is over its limit; nothing was written."""
+    """A value, a key or a commit exceeds its limit; nothing was written."""
 
 
 class RequestReused(InvalidInput):
@@ -135,7 +156,7 @@ class RequestReused(InvalidInput):
 
 
 class NotStorable(TenutoError, TypeError):
-    """A value holds something outside the data format; `path` says where."""
+    """A value contains a type that cannot be stored; `path` says where."""
 
     def __init__(self, message: str, path: str = "") -> None:
         super().__init__(message)
@@ -143,13 +164,13 @@ class NotStorable(TenutoError, TypeError):
 
 
 class UnknownType(TenutoError):
-    """A stored value holds an application type that this process has not registered."""
+    """A stored value contains an application type that this process has not registered."""
 
 
 class StepFailed(TenutoError):
-    """A step raised an error whose type is not registered, so it cannot be raised again as it was.
+    """A step raised an error whose type is not registered, so a replay cannot raise the original.
 
-    `type` is the name of that type and `message` what it said; the first time the error itself is the cause.
+    `type` is the name of that type, `message` its text. On the first run the original error is the cause.
     """
 
     def __init__(self, message: str, type: str = "", said: str = "") -> None:  # noqa: A002 - what it is called
@@ -158,8 +179,26 @@ class StepFailed(TenutoError):
         self.message = said
 
 
+class BudgetExceeded(TenutoError):
+    """A run has spent its budget; the next step was not begun. The same call with a higher budget resumes it."""
+
+    def __init__(self, message: str, spent: float = 0.0, budget: float = 0.0) -> None:
+        super().__init__(message)
+        self.spent = spent
+        self.budget = budget
+
+
+class RunFailed(TenutoError):
+    """A run failed or was cancelled, so it has no result. `type` and `message` describe its error."""
+
+    def __init__(self, message: str, type: str = "", said: str = "") -> None:  # noqa: A002 - what it is called
+        super().__init__(message)
+        self.type = type
+        self.message = said
+
+
 class TaskFailed(TenutoError):
-    """A task was given up, or cancelled, so it has no result. `type` and `message` tell of its last error."""
+    """A task failed for good or was cancelled, so it has no result. `type` and `message` describe its last error."""
 
     def __init__(self, message: str, type: str = "", said: str = "") -> None:  # noqa: A002 - what it is called
         super().__init__(message)
@@ -168,22 +207,22 @@ class TaskFailed(TenutoError):
 
 
 class TimedOut(TenutoError, TimeoutError):
-    """A step, a wait or a run took longer than it may."""
+    """A step, a wait or a run exceeded its time limit."""
 
 
 class RequestExpired(TenutoError):
-    """A request id is too old for its outcome to be known; the commit was not applied now."""
+    """A request id is older than the recorded outcomes; this attempt was not applied."""
 
 
 class Damaged(TenutoError):
-    """Stored bytes are not what was written; nothing of them is returned."""
+    """Stored bytes fail their checksum or cannot be decoded; nothing of them is returned."""
 
 
 class StorageUnavailable(TenutoError):
-    """The store cannot be reached or did not answer in time.
+    """The store is unreachable or did not answer in time.
 
-    `outcome` is "not applied" when the commit surely did not happen, and "unknown" when it may have:
-    then commit again with the same `request`, which applies it once whatever happened before.
+    `outcome` is "not applied" if the commit certainly did not happen, and "unknown" if it may have.
+    If unknown, commit again with the same `request`: it is applied exactly once.
     """
 
     def __init__(
@@ -199,19 +238,23 @@ class StorageUnavailable(TenutoError):
 
 
 class StorageFull(StorageUnavailable):
-    """There is no room left; nothing was written, and reads go on."""
+    """The disk or the memory of the store is full; nothing was written, reads still work."""
 
 
 class ReadOnly(TenutoError):
-    """This store, or this view of it, takes no writes."""
+    """This store, or this view of it, is read-only."""
+
+
+class AccessDenied(TenutoError):
+    """The API key is missing, wrong, expired or revoked, or it does not allow this call; nothing was done."""
 
 
 class NewerFormat(TenutoError):
-    """The store was written by a newer version of tenuto; it was left untouched."""
+    """The store was written by a newer version of tenuto; nothing was changed."""
 
 
 class MissingDriver(TenutoError, ImportError):
-    """An optional package is not installed; the sentence names the extra to install."""
+    """An optional package is not installed; the message names the extra to install."""
 
 
 class Closed(TenutoError, RuntimeError):
@@ -219,9 +262,9 @@ class Closed(TenutoError, RuntimeError):
 
 
 class Paused(BaseException):
-    """A run stopped here and is not over; whatever it has done is recorded.
+    """A run stopped before its end; every completed step is recorded.
 
-    It is no `Exception`, so that code which handles errors does not take it for one.
+    It is a `BaseException`, so that `except Exception` in a step cannot swallow it.
     """
 
     def __init__(self, message: str, run: str = "") -> None:
@@ -230,7 +273,7 @@ class Paused(BaseException):
 
 
 class Waiting(Paused):
-    """A run waits: for a time, a signal or an answer. The same call, or a worker, goes on when that has come."""
+    """A run waits for a time, a signal or an answer. Make the same call again, or start a worker, to resume it."""
 
     def __init__(self, message: str, run: str = "", until: float | None = None) -> None:
         super().__init__(message, run)
@@ -238,9 +281,9 @@ class Waiting(Paused):
 
 
 class InDoubt(Paused):
-    """A step that must not happen twice may have happened, and nobody could say.
+    """A step that must not happen twice may have happened, and `verify` could not tell.
 
-    `question` is the id of the question in the inbox; the answer lets the run go on.
+    `question` is the id of the question in the inbox; its answer lets the run resume.
     """
 
     def __init__(self, message: str, run: str = "", question: str = "") -> None:
@@ -249,4 +292,4 @@ class InDoubt(Paused):
 
 
 class Cancelled(Paused):
-    """The run was cancelled; it does nothing more."""
+    """The run was cancelled; no further step is executed."""

@@ -101,6 +101,8 @@ class Awaited:
         self._closed = False
 
     def _wait(self, call: Any) -> Any:
+        if self._closed:
+            return asyncio.run(call)
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
 
     def read(self, keys: Sequence[bytes]) -> Any:
@@ -129,8 +131,11 @@ class Awaited:
 
     def close(self) -> None:
         if not self._closed:
-            self._closed = True
             self._wait(self._kernel.close())
+            self._closed = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
 
 
 class Asynchronous:

@@ -9,13 +9,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-LONG = os.environ.get("TENUTO_LONG") == "1"
 PARTS = ("", "-wal", "-shm", "-lock")
-
-
-def size(short, long):
-    """Return how much to do: the long form is asked for with TENUTO_LONG=1."""
-    return long if LONG else short
 
 
 def wait_until(true, *, timeout=20.0, what="it"):

@@ -3,10 +3,8 @@
 import random
 from typing import NamedTuple
 
-from crash_harness import beside
-
 from tenuto import Tenuto
-from tenuto.backends._sqlite_writes import WorkJob, Writer
+from tenuto.backends.sqlite.commit import WorkJob, Writer
 from tenuto.errors import TenutoError
 from tenuto.kernel import keys
 from tenuto.kernel.contract import Commit, Put
@@ -41,7 +39,7 @@ def build(path, *, keys_per_scope=70, seed=4):
         agent._backend._group.submit(WorkJob(Writer.sweep))  # the tombstone goes, its version becomes the floor
         fill(agent, chance, keys_per_scope)
         requests = {}
-        for number in range(40):
+        for number in range(120):
             request = new_request(agent.kernel.now())
             put = Put(keys.pack("requested", "raw", f"r{number}"), bytes([number]) * 20)
             requests[request] = (put, agent.kernel.commit([], [put], request=request))
@@ -140,20 +138,28 @@ def _read_all(agent, told):
 
 
 def judge_by_writing(path, told):
-    """Like `judge`, for what only a writer sees: where versions go on, and the outcomes of requests."""
-    agent = Tenuto("judge", path, clock=HeldClock(told.now))
+    """Like `judge`, for what only a writer sees: the outcomes of requests, and where versions go on.
+
+    twice                a request was applied again, and check() says why it could be
+    """
+    agent = Tenuto("judge", path, clock=HeldClock(told.now), durability="process")
     try:
-        if agent.store.check().findings:
+        try:
+            agent.open()
+        except TenutoError:
+            return "open", ""
+        twice, restarted, raised = _write_all(agent, told)
+        found = agent.store.check().findings
+        if twice:
+            return ("twice" if found else "wrong"), twice[0]
+        if raised:
+            return "read", ""
+        if found:
             return "check", ""
-        for request, (put, done) in told.requests.items():
-            again = agent.kernel.commit([], [put], request=request)
-            if again != Commit(done.versions, done.at, repeated=True):
-                return "silent", f"a request was applied again: {again}"
-        version = agent.state.set("floored", "gone", "anew")
-        if version != told.floor + 1:
-            return "silent", f"a key that was at version {told.floor} went on at {version}"
+        if restarted:
+            return "silent", restarted[0]
     except TenutoError:
-        return "read", ""
+        return "check", ""
     except Exception as error:
         return "untyped", repr(error)
     finally:
@@ -161,6 +167,21 @@ def judge_by_writing(path, told):
     return "harmless", ""
 
 
-def remove(path):
-    for part in ("", "-wal", "-shm", "-lock"):
-        beside(path, part).unlink(missing_ok=True)
+def _write_all(agent, told):
+    twice, restarted, raised = [], [], 0
+    for request, (put, done) in told.requests.items():
+        try:
+            again = agent.kernel.commit([], [put], request=request)
+        except TenutoError:
+            raised += 1
+        else:
+            if again != Commit(done.versions, done.at, repeated=True):
+                twice.append(f"a request was applied again: {again}")
+    try:
+        version = agent.state.set("floored", "gone", "anew")
+    except TenutoError:
+        raised += 1
+    else:
+        if version != told.floor + 1:
+            restarted.append(f"a key that was at version {told.floor} went on at {version}")
+    return twice, restarted, raised

@@ -14,7 +14,7 @@ import warnings
 from crash_harness import wait_until
 
 from tenuto import Tenuto
-from tenuto.backends._sqlite_writes import Writer
+from tenuto.backends.sqlite.commit import Writer
 
 # From 3.12 on Python warns of what is tried here on purpose.
 warnings.filterwarnings("ignore", message=".* multi-threaded, use of fork", category=DeprecationWarning)
@@ -171,15 +171,15 @@ def parent_dies_with_the_lock(store):
     write_many(agent, "before", 1)
     lock = os.open(store + "-lock", os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)  # as another process would
-    decided = Writer._decided
+    apply = Writer.apply
 
     def fork_and_die(writer, job):
-        decided(writer, job)
+        apply(writer, job)
         pid = forked(signal.pause)
         print(pid, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    Writer._decided = fork_and_die
+    Writer.apply = fork_and_die
     threading.Timer(0.2, fcntl.flock, (lock, fcntl.LOCK_UN)).start()
     agent.state.set("s", "never", 1)
 

@@ -6,12 +6,13 @@ from collections import Counter
 
 import apsw
 import pytest
-from crash_harness import HERE, beside, copy_store, flip, run, size
+from crash_harness import HERE, beside, copy_store, flip, run
 from flip_store import Expected, build, expected, judge, judge_by_writing
+from support.long import size
 
 from tenuto import Tenuto
-from tenuto.backends import _sqlite_rows as rows
-from tenuto.backends._sqlite_rows import floor_key
+from tenuto.backends.sqlite import rows
+from tenuto.backends.sqlite.rows import floor_key
 from tenuto.kernel.contract import Record
 
 BAD = {"wrong", "silent", "untyped"}
@@ -51,11 +52,13 @@ os.kill(os.getpid(), 9)
 """
 
 
-def flip_many(source, told: Expected, path, part, bits, judged=judge):
-    """Flip each bit in a copy of its own, and count what became of it."""
+def flip_many(source, told: Expected, path, part, bits, judged=judge, *, marked=True):
+    """Flip each bit in a copy of its own, with or without its mark, and count what became of it."""
     counted, bad = Counter(), []
     for bit in bits:
         copy_store(source, path)
+        if not marked:
+            beside(path, "-lock").unlink()
         flip(beside(path, part), bit)
         verdict, what = judged(path, told)
         counted[verdict] += 1
@@ -68,35 +71,40 @@ def told_of(name, counted, began):
     noticed = ", ".join(f"{counted[kind]} noticed by {kind}" for kind in ("open", "read", "check"))
     return (
         f"{name}: {counted.total()} flips, wrong {counted['wrong']}, silent {counted['silent']}, untyped "
-        f"{counted['untyped']}; {noticed}, {counted['harmless']} harmless, {time.monotonic() - began:.1f} s"
+        f"{counted['untyped']}, twice {counted['twice']}; {noticed}, {counted['harmless']} harmless, {time.monotonic() - began:.1f} s"
     )
 
 
 def random_bits(file, count, seed):
-    used = len(file.read_bytes().rstrip(b"\0"))  # behind it is room for what comes
-    return random.Random(seed).sample(range(8 * used), count)
+    return random.Random(seed).sample(range(8 * file.stat().st_size), count)
 
 
 def test_an_undamaged_store_is_judged_harmless(whole, with_log, path):
     for source, told in (whole, with_log):
         copy_store(source, path)
         assert judge(path, told) == ("harmless", "")
-    copy_store(whole[0], path)
-    assert judge_by_writing(path, whole[1]) == ("harmless", "")
+        for judged in (judge, judge_by_writing):
+            copy_store(whole[0], path)
+            assert judged(path, whole[1]) == ("harmless", "")
+            copy_store(whole[0], path)
+            beside(path, "-lock").unlink()
+            assert judged(path, whole[1]) == ("harmless", "")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(size(180, 3_600))
+@pytest.mark.parametrize("marked", [True, False], ids=["with its mark", "without"])
 @pytest.mark.parametrize("part", range(3))
-def test_a_flipped_bit_in_the_file_is_noticed_or_harmless(whole, path, part):
-    # given a closed store, when one bit anywhere in it is flipped
+def test_a_flipped_bit_in_the_file_is_noticed_or_harmless(whole, path, part, marked):
+    # given a closed store, with its lock file or without, when one bit anywhere in it is flipped
     source, told = whole
     began = time.monotonic()
-    counted, bad = flip_many(source, told, path, "", random_bits(source, size(500, 10_000), seed=part))
+    bits = random_bits(source, size(200 if marked else 100, 5_000), seed=part + 3 * marked)
+    counted, bad = flip_many(source, told, path, "", bits, marked=marked)
     # then no read returns what was never written, and nothing goes missing unsaid
-    print(told_of(f"file of {source.stat().st_size // 1024} KB", counted, began))
+    print(told_of(f"file of {source.stat().st_size // 1024} KB, {'' if marked else 'not '}marked", counted, began))
     assert not bad, bad[:10]
-    assert counted["open"] + counted["read"] + counted["check"] > 100
+    assert counted["open"] + counted["read"] + counted["check"] > 50
 
 
 @pytest.mark.slow
@@ -106,7 +114,7 @@ def test_a_flipped_bit_in_the_write_ahead_log_is_noticed(with_log, path):
     source, told = with_log
     began = time.monotonic()
     log = beside(source, "-wal")
-    counted, bad = flip_many(source, told, path, "-wal", random_bits(log, size(300, 3_000), seed=7))
+    counted, bad = flip_many(source, told, path, "-wal", random_bits(log, size(150, 3_000), seed=7))
     # then the commits that are lost by it are missed
     print(told_of(f"log of {log.stat().st_size // 1024} KB", counted, began))
     assert not bad, bad[:10]
@@ -125,18 +133,80 @@ def test_a_flipped_bit_in_the_lock_file_loses_nothing(whole, path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rows", ["outcomes", "floors"])
-def test_a_flipped_bit_in_the_writers_own_rows_is_noticed(whole, path, rows):
+@pytest.mark.timeout(size(180, 3_600))
+@pytest.mark.parametrize("marked", [True, False], ids=["with its mark", "without"])
+@pytest.mark.parametrize("where", ["requests", "floors"])
+def test_a_flipped_bit_in_the_writers_own_rows_is_noticed(whole, path, where, marked):
     # given the rows that make a retry apply once and keep versions from restarting, when one is damaged
     source, told = whole
     began = time.monotonic()
-    in_use = _bits_in_use(source, rows) if rows == "outcomes" else _bits_of_floors(source)
-    bits = random.Random(9).sample(in_use, min(len(in_use), size(150, 1_500)))
-    counted, bad = flip_many(source, told, path, "", bits, judge_by_writing)
-    # then a request is not applied again and a version is not given twice, unless check() says why
-    print(told_of(rows, counted, began))
+    in_use = _bits_of_floors(source) if where == "floors" else _bits_in_use(source, where)
+    bits = random.Random(9 + marked).sample(in_use, min(len(in_use), size(110, 1_500)))
+    counted, bad = flip_many(source, told, path, "", bits, judge_by_writing, marked=marked)
+    # then no request is applied again and no version is given twice, unless check() says why
+    print(told_of(f"{where}, {'' if marked else 'not '}marked", counted, began))
     assert not bad, bad[:10]
     assert counted.total() >= 100
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(size(180, 3_600))
+@pytest.mark.parametrize("marked", [True, False], ids=["with its mark", "without"])
+@pytest.mark.parametrize("index", ["live", "sqlite_autoindex_records_1", "expiring"])
+def test_a_flipped_bit_in_an_index_hides_nothing(whole, path, index, marked):
+    # given the indexes by which records are found, when one is damaged
+    source, told = whole
+    began = time.monotonic()
+    in_use = _bits_in_use(source, index)
+    bits = random.Random(11 + marked).sample(in_use, min(len(in_use), size(110, 1_500)))
+    counted, bad = flip_many(source, told, path, "", bits, marked=marked)
+    # then a record that is not found is missed
+    print(told_of(f"{index}, {'' if marked else 'not '}marked", counted, began))
+    assert not bad, bad[:10]
+    assert counted.total() >= 100
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(size(600, 3_600))
+@pytest.mark.parametrize("where", ["requests", "sqlite_autoindex_records_1", "live", "records", "entries"])
+def test_a_pointer_to_a_neighbour_is_noticed(whole, path, where):
+    # given the cruellest flips: a page has one of its rows or pages twice and another not at all, and every checksum holds
+    source, told = whole
+    began = time.monotonic()
+    pointers = _bits_to_neighbours(source, where)
+    bits = random.Random(12).sample(pointers, min(len(pointers), size(40, 1_500)))
+    judges = [judge_by_writing] if where == "requests" else [judge, judge_by_writing]
+    # when one of them is met, then nothing is missed silently, and no request is applied again
+    for judged in judges:
+        counted, bad = flip_many(source, told, path, "", bits, judged)
+        print(told_of(f"{where}, pointers ({len(pointers)})", counted, began))
+        assert not bad, bad[:10]
+        assert counted["twice"] == 0
+
+
+def _bits_to_neighbours(path, name):
+    """Return the bits that, flipped, make a pointer point to another cell of its page, or another page of its tree."""
+    raw, pages, found = path.read_bytes(), _pages(path, name), []
+    for page in pages:
+        start = (page - 1) * 4096
+        inner = raw[start] in (2, 5)
+        count = int.from_bytes(raw[start + 3 : start + 5], "big")
+        places = [start + (12 if inner else 8) + 2 * n for n in range(count)]
+        cells = [int.from_bytes(raw[at : at + 2], "big") for at in places]
+        found += _bits_into(raw, places, 2, cells)
+        if inner:
+            found += _bits_into(raw, [start + 8, *(start + cell for cell in cells)], 4, pages)
+    return found
+
+
+def _bits_into(raw, places, length, targets):
+    """Return the bits of the numbers at these places that, flipped, make one of them a target."""
+    return [
+        8 * (at + length - 1 - n // 8) + n % 8
+        for at in places
+        for n in range(8 * length)
+        if int.from_bytes(raw[at : at + length], "big") ^ 1 << n in targets
+    ]
 
 
 def _bits_of_floors(path):
@@ -149,15 +219,21 @@ def _bits_of_floors(path):
 
 
 def _bits_in_use(path, table):
-    """Return the numbers of the bits that hold a table's rows; free space is left out."""
+    """Return the numbers of the bits that hold the rows of a table or an index; free space is left out."""
+    raw = path.read_bytes()
+    used = [
+        at for page in _pages(path, table) for at in range((page - 1) * 4096, page * 4096) if raw[at] or at % 4096 < 12
+    ]
+    return [8 * at + bit for at in used for bit in range(8)]
+
+
+def _pages(path, name):
+    """Return the numbers of the pages of a table or an index."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
-        pages = connection.execute("SELECT pageno FROM dbstat WHERE name = ?", (table,)).fetchall()
+        return [page for (page,) in connection.execute("SELECT pageno FROM dbstat WHERE name = ?", (name,)).fetchall()]
     finally:
         connection.close()
-    raw = path.read_bytes()
-    used = [at for (page,) in pages for at in range((page - 1) * 4096, page * 4096) if raw[at]]
-    return [8 * at + bit for at in used for bit in range(8)]
 
 
 def test_a_backend_that_believes_every_row_is_found_out(whole, path, monkeypatch):
@@ -168,7 +244,7 @@ def test_a_backend_that_believes_every_row_is_found_out(whole, path, monkeypatch
         key, kind, version, written, expires, _sum, value = row
         return Record(key, value, version, written, expires) if kind == rows.RECORD else None
 
-    monkeypatch.setattr(rows, "believed", credulous)
+    monkeypatch.setattr(rows, "verified_record", credulous)
     # when a bit inside a stored value is flipped
     value = told.values["alpha"]["k0001"][0][2]
     raw = source.read_bytes()

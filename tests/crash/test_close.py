@@ -4,10 +4,11 @@ import fcntl
 import threading
 
 import pytest
-from crash_harness import beside, size, wait_until
+from crash_harness import beside, wait_until
+from support.long import size
 
 from tenuto import Closed, Tenuto
-from tenuto.backends._lockfile import LockFile
+from tenuto.backends.sqlite.lockfile import LockFile
 
 
 def test_closing_waits_for_the_commits_before_it_and_returns(path):
@@ -40,7 +41,7 @@ def test_closing_waits_for_the_commits_before_it_and_returns(path):
 def test_a_commit_that_meets_a_close_is_made_or_refused_as_closed(path):
     # given threads that commit without a pause
     acknowledged, refused, stuck = 0, [], 0
-    for _ in range(size(60, 1_000)):
+    for _ in range(size(25, 1_000)):
         agent = Tenuto("closer", path).open()
         made = [0, 0]
 
@@ -79,7 +80,7 @@ def test_upkeep_that_comes_after_the_close_touches_no_other_store(path):
     # given a closed client, and another store whose lock file got the number of the closed one's
     agent = Tenuto("closer", path).open()
     backend = agent._backend
-    fd = backend._lock._fd
+    fd = backend._store.lock._fd
     agent.close()
     other = LockFile(path.with_name("other.db-lock"))
     assert other._fd == fd

@@ -4,7 +4,8 @@ import contextlib
 import json
 
 import pytest
-from crash_harness import Child, size
+from crash_harness import Child
+from support.long import size
 
 from tenuto import Tenuto
 

@@ -3,24 +3,26 @@
 import json
 
 import pytest
-from crash_harness import Child, copy_store, size
+from crash_harness import Child, copy_store
 from fault_judge import LEFT, LINES, RIGHT, problems, read_notes
+from support.long import size
 
-from tenuto import Tenuto
-from tenuto.backends import _sqlite_log
+from tenuto import Damaged, Tenuto
+from tenuto.backends.sqlite.commit import Writer
 from tenuto.kernel.contract import Append, Put
 
 STEPS = [
-    *("before run", "before add", "before _decided", "after _decided"),
-    *("before committing", "after committing", "before COMMIT", "inside COMMIT"),
-    *("before store", "half store", "after store", "after add", "after run"),
+    *("before run", "before transact", "before _begin", "after _begin", "before apply", "after apply"),
+    *("before COMMIT", "inside COMMIT"),
+    *("before store", "half store", "after store", "after transact", "after run"),
 ]
 DONE = STEPS.index("inside COMMIT")
-OPENING = ["before prepare", "after prepare", "before start_over", "after start_over"]
-UPKEEP = [
-    *("before checkpoint", "after checkpoint", "before begin", "after begin"),
-    *("before write", "before sweep", "after sweep", "after write"),
+OPENING = [
+    *("before run", "before _open", "before sync_log", "after sync_log", "after clear_failed_sync"),
+    *("before prepare", "before COMMIT", "after prepare", "before reset", "after reset", "after _open"),
 ]
+UPKEEP = ["before checkpoint", "after checkpoint", "before sweep", "after sweep", "before COMMIT", "after store"]
+CLOSING = ["before close", "before _retire", "after _retire", "after close"]
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +62,7 @@ def test_a_commit_that_ends_at_any_step_happened_or_did_not(die, path, step, at)
 
 
 def warmed(path):
-    """A client in this process that has the newest rows in its memory and stored the newest mark."""
+    """A client in this process that has the newest rows in its cache and stored the newest mark."""
     peer = Tenuto("peer", path)
     for value in (b"peer0", b"peer1"):
         peer.kernel.commit([], [Put(LEFT, value), Put(RIGHT, value), Append(LINES, value)])
@@ -73,39 +75,42 @@ def versions_after(peer):
 
 @pytest.mark.parametrize("step", STEPS)
 def test_another_process_that_was_open_all_the_time_goes_on_correctly(die, path, step):
-    # given another process with the newest rows in its memory
+    # given another process with the newest rows in its cache
     peer = warmed(path)
     peer._backend._sweep_due = float("inf")
     # when a writer dies at a step of its first commit
     notes = die(step)
-    # then the other goes on from what was committed, not from what it remembers
+    # then the other goes on from what was committed, not from its cache
     happened = STEPS.index(step) >= DONE
     assert versions_after(peer) == (3 + happened,) * 3
     peer.close()
     assert problems(path, notes, others=("peer0", "peer1", "peer2")) == []
 
 
-@pytest.mark.parametrize("noted", [True, False])
-def test_a_writer_that_leaves_no_note_of_its_commit_is_found_out(die, path, noted):
-    # given, or not, the planted bug: nothing is noted in the lock file before COMMIT
-    peer = warmed(path)
-    # when a writer dies between COMMIT and the mark, then with the bug the other process does not see its commit
-    die("before store", **{"no note": not noted})
-    read = peer.kernel.read([LEFT])[0].value
-    print(f"{'a note' if noted else 'planted bug'}: the next read gave {read}")
-    assert read == (b"0" if noted else b"peer1")
-    # and even so nothing is written over it: a row of the log goes on from the last one, or is not made
-    assert versions_after(peer) == (4, 4, 4)
-    peer.close()
+@pytest.mark.parametrize("planted", [None, "early mark"])
+def test_a_mark_that_is_stored_before_the_commit_is_found_out(die, path, planted):
+    # given, or not, the planted bug: the mark names a commit that is not made yet
+    notes = die("before COMMIT", planted=planted)
+    assert notes is not None
+    # when its writer dies between the two, then with the bug a loss is told that never was
+    try:
+        found = problems(path, notes)
+    except Damaged as error:
+        found = [str(error)]
+    print(f"{planted or 'as it is'}: {found}")
+    assert bool(found) == bool(planted)
 
 
-def test_a_row_of_the_log_that_goes_on_from_anything_is_found_out(die, path, monkeypatch):
-    # given two planted bugs: nothing is noted before COMMIT, and the last row is not compared with
+def test_a_writer_that_believes_its_cache_although_another_wrote_is_found_out(die, path, monkeypatch):
+    # given the planted bug: the last commit of the store is not compared with the writer's own
     peer = warmed(path)
-    die("before store", **{"no note": True})
-    monkeypatch.setattr(_sqlite_log, "ADD", "INSERT OR REPLACE INTO log VALUES (?1, iif(?5, ?2, ?2), ?3, ?4)")
-    # when the other process commits, then it writes over what it has not seen
-    versions = versions_after(peer)
+    die("after store")
+    monkeypatch.setattr(Writer, "_begin", lambda writer: writer.connection.execute("BEGIN IMMEDIATE"))
+    # when the other process commits, then it does not go on from what the dead one has written
+    try:
+        versions = versions_after(peer)
+    except Damaged as error:
+        versions = str(error)
     monkeypatch.undo()
     peer.close()
     print(f"planted bug: the next commit gave {versions} instead of (4, 4, 4)")
@@ -121,10 +126,21 @@ def test_a_store_whose_making_ended_at_any_step_can_be_opened(die, path, step):
 
 @pytest.mark.parametrize("step", UPKEEP)
 def test_upkeep_that_ends_at_any_step_loses_nothing(die, path, step):
-    notes = die(step, checkpoint=True)
+    notes = die(step, armed="before upkeep", checkpoint=True)
     assert notes is not None
     assert len(notes.acknowledged) == len(notes.intended)
     assert problems(path, notes) == []
+
+
+@pytest.mark.parametrize("step", CLOSING)
+def test_closing_that_ends_at_any_step_loses_nothing(die, path, step):
+    notes = die(step, armed="before closing")
+    assert notes is not None
+    assert len(notes.acknowledged) == len(notes.intended)
+    # a copy of all its files, and what is in the place itself
+    copy = path.with_name("copy.db")
+    copy_store(path, copy)
+    assert problems(path, notes) == problems(copy, notes) == []
 
 
 @pytest.mark.slow
@@ -138,6 +154,8 @@ def test_upkeep_that_ends_at_any_step_loses_nothing(die, path, step):
         ("write", "torn", "after opening"),
         ("write", "exit", "after opening"),
         ("sync", "exit", "after opening"),
+        ("write", "torn", "before closing"),
+        ("sync", "exit", "before closing"),
     ],
 )
 def test_the_process_may_end_at_any_write_or_sync(die, path, point, action, armed):

@@ -7,7 +7,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from crash_harness import Child, beside, size, wait_until
+from crash_harness import Child, beside, wait_until
+from support.long import size
 
 from tenuto import Tenuto
 from tenuto.kernel import keys
@@ -41,9 +42,9 @@ def test_an_interrupt_while_waiting_for_the_lock_leaves_a_client_that_works(path
             for more in range(3):
                 with waiting(path, program, f"waited {number}.{more}"):
                     pass
-                assert program.says() in ("written", "failed")
+                assert program.says() == "written"
                 program.tell(f"at once {number}.{more}")
-                assert [program.says(), program.says()][1] in ("written", "failed")
+                assert [program.says(), program.says()] == ["writing", "written"]
         out, complaints = program.ends()
     # then every later write is made and told truly, and an interrupted one happened once or not at all
     assert complaints == ""
@@ -74,7 +75,7 @@ def test_a_program_interrupted_at_any_moment_goes_on_and_so_do_its_threads(path,
     # given a program whose three threads write, when Control-C comes hundreds of times, between any two lines
     Tenuto("first", path).open().close()
     other = contextlib.nullcontext() if alone else Child(path, code=_BESIDE)
-    with other, Child("worker_interrupted_often.py", path, size(300, 5_000)) as program:
+    with other, Child("worker_interrupted_often.py", path, size(120, 5_000)) as program:
         out, complaints = program.ends()
     assert complaints == ""
     # then nobody waits for ever, what was acknowledged is there at its number, and nothing is there twice

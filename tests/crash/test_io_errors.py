@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from crash_harness import Child, run, size
+from crash_harness import Child, run
 from fault_judge import problems, read_notes
+from support.long import size
 
 from tenuto import StorageFull, StorageUnavailable, Tenuto
 from tenuto.kernel import keys
@@ -33,15 +34,13 @@ def test_an_error_at_any_write_or_sync_is_typed_and_settled_by_its_request_id(pa
                 wrong.append((at, f"the writer ended with {ended}, after {told.errors}"))
             else:
                 wrong += [(at, problem) for problem in problems(store, told)]
-            if not told.errors:
+            if not told.met:  # a fault after the commit, as of a WAL checkpoint, is met without an error
                 break
             met += 1
             kinds |= {tuple(error) for error in told.errors}
             at += 1 if met < size(30, 10**6) else size(4, 1)
         complaints = nursery.ends()[1]
-    print(
-        f"{action} error at each {point}, armed {armed}: {met} errors met as {sorted(map(str, kinds))}, {len(wrong)} wrong"
-    )
+    print(f"{action} error at each {point}, armed {armed}: {met} met as {sorted(map(str, kinds))}, {len(wrong)} wrong")
     assert wrong == [], complaints
     assert met > 3
     assert {kind for kind, _ in kinds} <= {"StorageUnavailable", "StorageFull"}

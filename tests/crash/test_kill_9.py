@@ -8,11 +8,12 @@ import time
 from typing import NamedTuple
 
 import pytest
-from crash_harness import Child, size, wait_until
+from crash_harness import Child, wait_until
+from support.long import size
 
 from tenuto import Tenuto
 
-KILLS = size(200, 3_000)
+KILLS = size(80, 3_000)
 SCOPES = {"single": ["a", "b"], "grown": ["n"], "pair": ["left", "right"]}
 
 

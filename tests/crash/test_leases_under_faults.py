@@ -7,7 +7,8 @@ import threading
 import time
 
 import pytest
-from crash_harness import Child, beside, size
+from crash_harness import Child, beside
+from support.long import size
 
 from tenuto import Closed, LeaseHeld, StaleLease, Tenuto
 from tenuto.kernel.clock import SystemClock
@@ -197,7 +198,7 @@ def test_waiting_for_a_lease_ends_in_time_although_the_clock_was_set_back(holder
 
 def jump_at_random(holders, seed, *, fenced):
     chance = random.Random(seed)
-    for _ in range(size(150, 3_000)):
+    for _ in range(size(60, 3_000)):
         holder = chance.choice(holders)
         if chance.random() < 0.3:
             holder.clock.offset += chance.choice([3_600, -3_600])

@@ -12,7 +12,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from crash_harness import Child, size, wait_until
+from crash_harness import Child, wait_until
+from support.long import size
 from test_leases_under_faults import stop_between_commits
 
 import tenuto
@@ -53,7 +54,7 @@ def worker(path, effects, *, run_id="r", held=-1):
 def test_two_processes_that_race_for_one_run_never_do_a_step_twice_undeclared(path, tmp_path):
     # given two processes, when both ask for the same run at once, and in every other round one is killed meanwhile
     chance, total, doubts = random.Random(7), Counter(), 0
-    rounds = size(20, 200)
+    rounds = size(10, 200)
     for number in range(rounds):
         effects, run_id = tmp_path / f"effects{number}", f"r{number}"
         with worker(path, effects, run_id=run_id) as one, worker(path, effects, run_id=run_id) as two:
@@ -248,7 +249,7 @@ class Workers:
 
     def queue(self, *jobs):
         code = "import app, asyncio, sys; begun = [app.job.start(name) for name in sys.argv[1:]]\n"
-        code += "if begun[0] not in (True, False): [asyncio.run(one) for one in begun]"
+        code += "if asyncio.iscoroutine(begun[0]): [asyncio.run(one) for one in begun]"
         subprocess.run([sys.executable, "-c", code, *(jobs or "j")], cwd=self.folder, env=self.settings, check=True)
 
     def did(self):

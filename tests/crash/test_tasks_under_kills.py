@@ -7,11 +7,12 @@ import time
 from typing import NamedTuple
 
 import pytest
-from crash_harness import Child, size, wait_until
+from crash_harness import Child, wait_until
+from support.long import size
 
 from tenuto import Tenuto
 
-TASKS = size(300, 10_000)
+TASKS = size(120, 10_000)
 WORKERS = 8
 
 

@@ -6,12 +6,13 @@ import signal
 from collections import Counter
 
 import pytest
-from crash_harness import Child, size
+from crash_harness import Child
+from support.long import size
 
 from tenuto import Tenuto
 
 EACH = 200
-KILLS = size(30, 400)
+KILLS = size(15, 400)
 
 
 def test_two_processes_append_to_one_thread(path):

@@ -7,7 +7,8 @@ import statistics
 import time
 
 import pytest
-from crash_harness import Child, run, size, wait_until
+from crash_harness import Child, run, wait_until
+from support.long import size
 
 from tenuto import Happened, Tenuto
 

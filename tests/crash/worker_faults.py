@@ -2,9 +2,10 @@
 
     point    where: "write" or "sync" (of any of the store's files), or a named failpoint of a commit
     at       at which arrival there, counted from 1
-    armed    "before opening" or "after opening"
+    armed    "before opening", "after opening", "before upkeep" or "before closing"
     action   "exit" ends the process there; "torn" writes half of it first; "io" and "full" raise
-    store, notes, before, commits, checkpoint, quiet    where, and what to do there
+    store, notes, before, commits, checkpoint    where, and what to do there
+    planted  a bug: "early mark" stores the mark before COMMIT
 
 A writer commits a pair of records and a line of a stream, over and over; the same number is in all
 three. It notes each commit before, and after it was acknowledged; a failed one is committed again with the
@@ -18,15 +19,15 @@ import sys
 import apsw
 
 from tenuto import StorageUnavailable, Tenuto
-from tenuto.backends import sqlite
-from tenuto.backends._lockfile import LockFile
-from tenuto.backends._sqlite_writes import WorkJob, Writer
-from tenuto.backends.sqlite import SqliteBackend
+from tenuto.backends.sqlite import files, schema
+from tenuto.backends.sqlite.commit import WorkJob, Writer
+from tenuto.backends.sqlite.lockfile import LockFile
+from tenuto.backends.sqlite.writable import WritableStore
 from tenuto.kernel import keys
 from tenuto.kernel.contract import Append, Put
 from tenuto.kernel.transact import new_request
 
-LEFT, RIGHT, LINES = (keys.pack("pair", "raw", name) for name in ("left", "right", "lines"))
+LEFT, RIGHT, LINES, FLEETING = (keys.pack("pair", "raw", name) for name in ("left", "right", "lines", "fleeting"))
 
 
 class Fault:
@@ -34,6 +35,7 @@ class Fault:
 
     def __init__(self, point, at, action):
         self.point, self.left, self.action, self.armed = point, at, action, False
+        self.note = print
 
     def reached(self, point, torn=None):
         if not self.armed or point != self.point:
@@ -42,6 +44,7 @@ class Fault:
         if self.left:
             return
         self.armed = False
+        self.note("met", point)
         if self.action == "torn" and torn is not None:
             torn()
         if self.action in ("exit", "torn"):
@@ -88,32 +91,47 @@ def install_failpoints():
 
         setattr(owner, name, wrapped)
 
-    for name in ("add", "_decided", "begin", "write", "sweep"):
+    for name in ("transact", "_begin", "apply", "sweep"):
         around(Writer, name)
-    for name in ("run", "committing", "store", "start_over"):
+    for name in ("run", "store", "reset", "clear_failed_sync"):
         around(LockFile, name)
-    around(sqlite, "prepare")
-    around(sqlite, "checkpoint")
-    store, connect = LockFile.store, SqliteBackend._connect
+    for name in ("_open", "close", "_retire", "checkpoint"):
+        around(WritableStore, name)
+    around(schema, "prepare")
+    around(files, "sync_log")
+    store, init = LockFile.store, Writer.__init__
 
-    def half_stored(lock, word):
-        before = lock._shared[:]
-        store(lock, word)
+    def half_stored(lock, number, total):
+        before = os.pread(lock._fd, 4096, 0)
+        store(lock, number, total)
         if fault.armed and fault.point == "half store":
-            after = lock._shared[:]
+            after = os.pread(lock._fd, 4096, 0)
             changed = [at for at in range(len(after)) if after[at] != before[at]]
             middle = changed[len(changed) // 2]
-            lock._shared[middle:] = before[middle:]
+            os.pwrite(lock._fd, before[middle:], middle)
         fault.reached("half store")
 
-    def hooked(backend, *, writing=False):
-        connection = connect(backend, writing=writing)
-        if writing:
-            connection.set_commit_hook(lambda: bool(fault.reached("before COMMIT")))
-            connection.set_wal_hook(lambda *_: fault.reached("inside COMMIT") or apsw.SQLITE_OK)
-        return connection
+    def hooked(writer, connection, *arguments):
+        init(writer, connection, *arguments)
+        connection.set_commit_hook(lambda: early_mark(writer) or bool(fault.reached("before COMMIT")))
+        connection.set_wal_hook(lambda *_: fault.reached("inside COMMIT") or apsw.SQLITE_OK)
 
-    LockFile.store, SqliteBackend._connect = half_stored, hooked
+    LockFile.store, Writer.__init__ = half_stored, hooked
+
+
+def early_mark(_writer):
+    """A planted bug may be here: see `plant`."""
+    return False
+
+
+def plant(bug, agent):
+    """Let this writer have a bug."""
+    global early_mark
+    if bug == "early mark":
+
+        def early_mark(writer):
+            agent._backend._store.lock.store(*writer.last)
+            return False
 
 
 def work(order):
@@ -132,26 +150,29 @@ def work(order):
 
     global fault
     fault = Fault(order["point"], order["at"], order["action"])
-    if order.get("no note"):
-        LockFile.committing = lambda _lock: None  # a planted bug: see test_failpoints.py
+    fault.note = note
     fault.armed = order["armed"] == "before opening"
     agent = Tenuto("faulty", order["store"])
     typed(agent.open)
-    if not order.get("quiet"):
-        agent._backend._sweep_due = float("inf")  # upkeep comes when the test says so
+    plant(order.get("planted"), agent)
+    agent._backend._sweep_due = float("inf")  # upkeep comes when the test says so
+    if order.get("checkpoint"):  # upkeep has something to sweep then
+        typed(lambda: agent.kernel.commit([], [Put(FLEETING, b"x", 0.001)]))
     for number in range(order.get("before", 0)):
         commit(agent, f"before{number}", note, typed)
-    fault.armed = True
+    fault.armed = order["armed"] in ("before opening", "after opening")
     for number in range(order["commits"]):
         commit(agent, f"{number}", note, typed)
+    fault.armed = fault.armed or order["armed"] == "before upkeep"
     if order.get("checkpoint"):
-        agent._backend._wal_pages = 10**6
+        agent._backend._store.wal_pages = 10**6
         typed(agent._backend.upkeep)
-        agent._backend._wal_pages = 0
+        agent._backend._store.wal_pages = 0
         typed(lambda: agent._backend._group.submit(WorkJob(Writer.sweep)))
         commit(agent, "after the checkpoint", note, typed)
     fault.armed = False
     commit(agent, "last", note, typed)
+    fault.armed = order["armed"] == "before closing"
     agent.close()
     note("closed")
 

@@ -23,7 +23,7 @@ for line in sys.stdin:
         print("interrupted", flush=True)
     except TenutoError as error:
         errors.append(f"{type(error).__name__}: {error}")
-        print("failed", flush=True)
+        print("failed:", errors[-1], flush=True)
     else:
         acknowledged.append([value, done.versions[0]])
         print("written", flush=True)

@@ -13,14 +13,15 @@ import sys
 from pathlib import Path
 
 from tenuto import Happened, NotHappened, Tenuto
-from tenuto.capabilities import claiming, task
+from tenuto.capabilities.tasks import claimed as task
+from tenuto.capabilities.tasks import queue
 
 
 def plant(mode):
     """Plant a bug: a claim that does not check, or an end that does not."""
     if mode == "unchecked":
-        honest = claiming.settle
-        claiming.settle = lambda kernel, checks, writes: honest(kernel, [], writes)
+        honest = queue.commit_once
+        queue.commit_once = lambda kernel, checks, writes: honest(kernel, [], writes)
     if mode == "unfenced":
         task.Task._ending = lambda self, writes: task.Ending(self, [], writes)
         task.Task.lost = property(lambda self: False)

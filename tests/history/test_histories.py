@@ -1,6 +1,5 @@
 """On every store, concurrent calls of threads and processes have an order that explains all their answers."""
 
-import os
 import pickle
 import subprocess
 import sys
@@ -10,13 +9,14 @@ from typing import Any
 
 import planted_stores
 import pytest
+from support.long import size
 
 from tenuto.backends import connect
 from tenuto.backends.volatile import VolatileBackend
 from tenuto.errors import Conflict
 from tenuto.testing.history import Call, NotLinearizable, random_calls, verify
 
-ROUNDS, COUNT = 200 if os.environ.get("TENUTO_LONG") else 10, 60
+ROUNDS, COUNT = size(6, 200), 60
 SEED = str(time.time_ns() % 1_000_000)
 """Another one in every run; it stands in the name of the scope, and is printed."""
 

@@ -124,8 +124,8 @@ def test_keys_without_a_call_in_common_are_judged_apart() -> None:
 
     assert str(error.value).splitlines()[1:] == [
         "        -0 to     -0  writer: put b 1 -> b is at 1",
-        "         0 to      0  reader: read b -> absent   <- has no place",
-        "Where its place would be, the store holds b 1 at 1.",
+        "         0 to      0  reader: read b -> absent   <- fits nowhere",
+        "At its latest possible position the store holds b 1 at 1.",
     ]
 
 
@@ -139,9 +139,9 @@ def test_what_is_shown_is_the_call_and_those_that_it_is_held_against() -> None:
     assert [line.partition(": ")[2] for line in shown[1:4]] == [
         "put a 48 -> a is at 48",
         "put a 50 -> a is at 50",
-        "read a -> 48 at 48   <- has no place",
+        "read a -> 48 at 48   <- fits nowhere",
     ]
-    assert shown[4:] == ["Where its place would be, the store holds a 50 at 50."]
+    assert shown[4:] == ["At its latest possible position the store holds a 50 at 50."]
 
 
 def test_a_commit_that_is_sent_again_is_one_call() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tenuto.backends.volatile import VolatileBackend
 from tenuto.errors import InvalidInput
-from tenuto.kernel import correlation, durations, keys, transact
+from tenuto.kernel import codec, contract, correlation, durations, keys, transact, work
 from tenuto.kernel.clock import Steady, SystemClock
 from tenuto.kernel.contract import Commit, Put
 from tenuto.kernel.wake import Wake
@@ -52,14 +52,38 @@ def test_a_time_to_live_of_nothing_is_refused() -> None:
         durations.ttl(0)
 
 
-def test_a_steady_clock_stands_still_until_the_clock_catches_up() -> None:
+def test_a_steady_clock_waits_for_a_clock_that_was_set_back_a_little() -> None:
     clock = HeldClock(1000)
     steady = Steady(clock)
     assert steady.now() == 1000
-    clock.advance(-100)
+    clock.advance(-4)
     assert steady.now() == 1000
-    clock.advance(150)
-    assert steady.now() == 1050
+    clock.advance(-6)
+    assert steady.now() == 1000
+    clock.advance(15)
+    assert steady.now() == 1005
+
+
+def test_a_steady_clock_follows_a_clock_that_jumped_ahead_and_was_set_right(caplog: pytest.LogCaptureFixture) -> None:
+    clock = HeldClock(1000)
+    steady = Steady(clock)
+    clock.advance(86_400)
+    assert steady.now() == 87_400
+    clock.advance(-86_400)
+    assert [steady.now(), steady.now()] == [1000, 1000]
+    assert [record.message[:34] for record in caplog.records] == ["The clock was set back by 86400 s."]
+    clock.advance(1)
+    assert steady.now() == 1001
+
+
+def test_small_steps_back_add_up_to_one_that_is_followed() -> None:
+    clock = HeldClock(1000)
+    steady = Steady(clock)
+    steady.now()
+    for _ in range(3):
+        clock.advance(-4)
+        found = steady.now()
+    assert found == 988
 
 
 def test_the_system_clock_tells_and_takes_time() -> None:
@@ -127,8 +151,8 @@ def test_a_request_id_that_settling_made_is_new_once() -> None:
             return super().commit(checks, writes, request=request)
 
     key = keys.pack("t", "s", "k")
-    transact.drive(transact.settle(Asking(), [], [Put(key, b"1")]), SystemClock())
-    transact.drive(transact.settle(Asking(), [], [Put(key, b"1")], asked[0][0]), SystemClock())
+    work.perform(transact.commit_once(Asking(), [], [Put(key, b"1")]), SystemClock())
+    work.perform(transact.commit_once(Asking(), [], [Put(key, b"1")], asked[0][0]), SystemClock())
     assert asked == [(asked[0][0], [True, False]), (asked[0][0], [False, False])]
 
 
@@ -144,3 +168,42 @@ def test_a_traceparent_is_taken_up_from_the_environment() -> None:
     code = "from tenuto.kernel import correlation; print(correlation.current())"
     env = {"TRACEPARENT": f"00-{trace}-00f067aa0ba902b7-01", "PATH": ""}
     assert subprocess.check_output([sys.executable, "-c", code], env=env, text=True).strip() == trace
+
+
+def test_a_value_that_two_writes_share_is_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[bytes] = []
+    monkeypatch.setattr(contract, "digest", lambda value: hashed.append(value) or codec.digest(value))
+    line, other = b"line" * 100, bytes(bytearray(b"line" * 100))
+    writes = [
+        contract.Put(b"a", line),
+        contract.Append(b"s", line),
+        contract.Put(b"b", other, 5.0),
+        contract.Delete(b"c"),
+        contract.Forget(b"s", 1, 2),
+    ]
+    found = contract.digests_of(writes)
+    assert len(hashed) == 2  # `other` is equal, and not the same object
+    assert found == [contract.content_of(write) for write in writes]
+
+
+def test_a_fingerprint_tells_every_part_of_a_commit_apart() -> None:
+    def of(checks: list[contract.AnyCheck], writes: list[contract.Write]) -> bytes:
+        return contract.fingerprint(checks, writes, contract.digests_of(writes))
+
+    commits: list[tuple[list[contract.AnyCheck], list[contract.Write]]] = [
+        ([], [contract.Put(b"a", b"1")]),
+        ([], [contract.Put(b"a", b"2")]),
+        ([], [contract.Put(b"b", b"1")]),
+        ([], [contract.Put(b"a", b"1", 5.0)]),
+        ([], [contract.Append(b"a", b"1")]),
+        ([], [contract.Delete(b"a")]),
+        ([], [contract.Forget(b"a", 1, 1)]),
+        ([], [contract.Forget(b"a", 1, 2)]),
+        ([], [contract.Put(b"a", b"1"), contract.Delete(b"b")]),
+        ([contract.Check(b"b", 1)], [contract.Put(b"a", b"1")]),
+        ([contract.Check(b"b", 2)], [contract.Put(b"a", b"1")]),
+        ([contract.CheckEnd(b"b", 1)], [contract.Put(b"a", b"1")]),
+        ([contract.Check(b"b", 1), contract.Check(b"c", 1)], [contract.Put(b"a", b"1")]),
+    ]
+    assert len({of(*commit) for commit in commits}) == len(commits)
+    assert of(*commits[0]) == of(*commits[0])

@@ -6,9 +6,9 @@ import socket
 import tempfile
 from pathlib import Path
 
-import pg_server
 import psycopg
-from pg_server import Server, pgexec
+from support import pg_server
+from support.pg_server import Server, pgexec
 
 
 class Another(Server):

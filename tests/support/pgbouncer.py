@@ -1,7 +1,7 @@
 """PgBouncer for the tests: this machine's own, or Debian's package unpacked in `.servers`, without root.
 
 No wheel carries PgBouncer (the one of that name on PyPI is a test fixture without a binary). So where none is
-installed, `python tests/postgres/pgbouncer.py`, which `make test` runs first, lets apt-get download the package and
+installed, `python tests/support/pgbouncer.py`, which `make test` runs first, lets apt-get download the package and
 those of its libraries that are missing here, into folders of its own, and unpacks them there. Nothing is
 installed, and nothing outside `.servers` is written. Where there is no apt-get it says so and the test is skipped.
 TENUTO_PGBOUNCER names another binary to use.

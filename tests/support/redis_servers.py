@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import threading
 import time
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -183,46 +182,6 @@ class Cluster:
     def stop(self):
         for node in self.nodes:
             node.stop()
-
-
-class Proxy:
-    """Passes bytes on to a server; with `drop` the replies are swallowed and the connection is cut."""
-
-    def __init__(self, address):
-        self._target = address
-        self.drop = False
-        self.dropped = 0
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection(self._target)
-            threading.Thread(target=self._pump, args=(client, server, False), daemon=True).start()
-            threading.Thread(target=self._pump, args=(server, client, True), daemon=True).start()
-
-    def _pump(self, source, target, replies):
-        with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                if replies and self.drop:
-                    self.dropped += 1
-                    break
-                target.sendall(data)
-        for one in (source, target):
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._listener.close()
 
 
 def aof_bytes(server):

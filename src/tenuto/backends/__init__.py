@@ -1,8 +1,9 @@
-"""Where things are kept: one file, one class, one driver each, chosen by a URL."""
+"""Backends: one package or file for each kind of store, chosen by URL."""
 
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -14,30 +15,67 @@ from tenuto.kernel.contract import Backend
 DEFAULT = ".tenuto/tenuto.db"
 
 
-def connect(url: str | os.PathLike[str] | None, *, durability: str = "full", clock: Clock | None = None) -> Backend:
-    """Return the backend for a URL or a path. Drivers are imported here, and nothing is opened yet."""
+def connect(
+    url: str | os.PathLike[str] | None,
+    *,
+    durability: str = "full",
+    clock: Clock | None = None,
+    api_key: str | None = None,
+) -> Backend:
+    """Return the backend for a URL or a path. The driver is imported here; nothing is opened yet."""
     if url is None:
-        url = os.environ.get("TENUTO_URL") or DEFAULT
+        url = os.environ.get("TENUTO_URL") or default_path()
+    if isinstance(url, str) and url.startswith(("http://", "https://")):
+        from tenuto.backends.remote import RemoteBackend  # noqa: PLC0415 - import only the driver in use
+
+        return RemoteBackend(url, api_key=api_key, clock=clock)
+    if api_key is not None:
+        raise InvalidInput("api_key belongs to a server's URL, https://host. Leave it out for this store.")
     if isinstance(url, os.PathLike):
         return _sqlite(os.fspath(url), {}, durability, clock)
     if not isinstance(url, str) or not url or "\x00" in url:
-        raise InvalidInput(f"A store is given as a URL or a path, not {url!r}.")
+        raise InvalidInput(f"A store must be a URL or a path, not {url!r}.")
     scheme, colon, _ = url.partition(":")
     if not colon or len(scheme) < 2 or "/" in scheme or "\\" in scheme or "." in scheme:
         return _sqlite(url, {}, durability, clock)
     opener = _SCHEMES.get(scheme)
     if opener is None:
         raise InvalidInput(
-            f"{scheme!r} is no kind of store. Use a path, sqlite:///path, postgresql://host/db, redis://host, "
-            "or volatile: for tests."
+            f"{scheme!r} is not a supported store. Use a path, sqlite:///path, postgresql://host/db, redis://host, "
+            "https://host of a tenuto server, or volatile: for tests."
         )
     return opener(url, durability, clock)
 
 
+def default_path() -> Path:
+    """Return the path of the default store: the nearest existing one in this folder or above, else one in this folder.
+
+    The search ends at the root of a git repository, below the home folder, and at a folder that belongs to another
+    user or that other users can write: a store that someone else has put there is never used.
+    """
+    own = Path(DEFAULT)
+    try:
+        here = Path.cwd()
+        if own.exists() or (here / ".git").exists() or here == Path.home():
+            return own
+        for folder in here.parents:
+            about = folder.stat()
+            foreign = about.st_uid != os.getuid() or about.st_mode & stat.S_IWOTH
+            if foreign or folder in (Path.home(), Path(folder.anchor)):
+                break
+            if (folder / DEFAULT).exists():
+                return folder / DEFAULT
+            if (folder / ".git").exists():
+                break
+    except (OSError, RuntimeError):  # a deleted folder, or a user without a home folder
+        return own
+    return own
+
+
 def _open_volatile(url: str, _durability: str, clock: Clock | None) -> Backend:
     if url.partition(":")[2].strip("/"):
-        raise InvalidInput('The volatile store is written "volatile:" and takes no options.')
-    from tenuto.backends.volatile import VolatileBackend  # noqa: PLC0415 - only what is used is imported
+        raise InvalidInput('The URL of the volatile store is "volatile:", without options.')
+    from tenuto.backends.volatile import VolatileBackend  # noqa: PLC0415 - import only the driver in use
 
     return VolatileBackend(clock=clock)
 
@@ -46,8 +84,8 @@ def _open_sqlite(url: str, durability: str, clock: Clock | None) -> Backend:
     path = url.partition(":")[2].split("?", 1)[0]
     if not path.startswith("///") or path == "///":
         raise InvalidInput(
-            f"{url!r} names no file. Write sqlite:///agent.db for one in this folder, "
-            "sqlite:////var/lib/agent.db for one from the root, or the plain path."
+            f"{url!r} names no file. Use sqlite:///agent.db for a file in this folder, "
+            "sqlite:////var/lib/agent.db for an absolute path, or the plain path."
         )
     options = dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))
     return _sqlite(unquote(path[3:]), options, durability, clock)
@@ -93,8 +131,8 @@ def _sqlite(path: str, options: dict[str, str], durability: str, clock: Clock | 
             chosen[name] = text == "true"
         else:
             raise InvalidInput(
-                f"sqlite takes no option {name}={text}; it takes durability=full|process, timeout=SECONDS "
-                "and accept_loss=true|false."
+                f"sqlite has no option {name}={text}. Use durability=full|process, timeout=SECONDS "
+                "or accept_loss=true|false."
             )
     return SqliteBackend(Path(path).expanduser(), clock=clock, **chosen)
 
@@ -105,5 +143,5 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 < seconds < 1e6:
-        raise InvalidInput(f"timeout is a number of seconds above 0, not {text!r}.")
+        raise InvalidInput(f"timeout must be a number of seconds above 0, not {text!r}.")
     return seconds

@@ -1,8 +1,8 @@
-"""One thread and one connection for all bells of a client, there while somebody watches and a few seconds longer.
+"""One thread and one connection that receive the notifications for all bells of a client.
 
-What is heard on differs from store to store: an `Ear` is a connection that can mark a stream as watched and is then
-told of what is added to it. Whatever fails here only makes bells silent: their watchers poll, and the listener
-tries again after a while.
+The thread ends a few seconds after the last watcher left. An `Ear` is the store's side: a connection that can mark a
+stream as watched and then receives a notification for each append. A failure here only stops the notifications:
+watchers poll, and the listener retries after a delay.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ from tenuto.kernel.transact import backoff
 
 LINGER: Final = 5.0
 _ALIVE: Final = 10.0
-"""How often a listener that hears nothing asks whether its server is still there."""
+"""Seconds without a notification after which the listener checks that its server still answers."""
 _AGAIN: Final = 0.02
-_MOST: Final = 500
-"""How many streams a client marks at the most: what a mark takes on the server is everybody's."""
+MOST: Final = 500
+"""Maximum number of streams that a client marks: each mark uses resources of the shared server."""
 _log = logging.getLogger("tenuto.backends")
 
 
 class Ear(Protocol):
-    """A connection on which a store tells of what was added to streams."""
+    """A connection that receives a store's notifications about streams."""
 
     def fileno(self) -> int:
-        """Return what becomes readable when there is something to hear."""
+        """Return the file descriptor that becomes readable when a notification arrives."""
         ...
 
     def mark(self, name: bytes) -> bool:
-        """Have this stream told of; False if that cannot be right now."""
+        """Subscribe to a stream; return False if that is not possible right now."""
         ...
 
     def unmark(self, name: bytes) -> None:
-        """Have it told of no more."""
+        """Unsubscribe from a stream."""
         ...
 
     def heard(self) -> Iterable[bytes]:
-        """Return the streams that were told of, without waiting."""
+        """Return the streams that were notified since the last call, without waiting."""
         ...
 
     def ask(self) -> None:
-        """Raise if the server is no longer there."""
+        """Raise if the server no longer answers."""
         ...
 
     def close(self) -> None:
-        """End the connection at once."""
+        """Close the connection at once."""
         ...
 
 
 class Listener:
-    """Rings this client's bells. `connect` returns an ear, or None where a store cannot tell, now and for ever."""
+    """Deliver notifications to this client's bells. `connect` returns an ear, or None if the store cannot notify."""
 
     def __init__(self, connect: Callable[[], Ear | None], failures: tuple[type[Exception], ...]) -> None:
         self._connect = connect
@@ -65,14 +65,14 @@ class Listener:
         self._guard = threading.Lock()
         self._bells: dict[bytes, list[Bell]] = {}
         self._thread: threading.Thread | None = None
-        self._wires: tuple[socket.socket, socket.socket] | None = None  # what is sent into one wakes the thread
+        self._wires: tuple[socket.socket, socket.socket] | None = None  # a byte sent into one wakes the thread
         self._closed = False
 
     def bell(self, name: bytes) -> Bell:
-        """Return a bell for a stream; it is live once the stream is marked."""
+        """Return a bell for a stream; it becomes live when the stream is marked."""
         if self._closed:
             return Bell()
-        bell = Bell(lambda one: self._let_go(name, one))
+        bell = Bell(lambda one: self._release(name, one))
         with self._guard:
             self._bells.setdefault(name, []).append(bell)
             if self._thread is None:
@@ -83,7 +83,7 @@ class Listener:
         return bell
 
     def close(self) -> None:
-        """End the listening, and wait for that."""
+        """Stop the thread and wait for it."""
         self._closed = True
         self._wake()
         thread = self._thread
@@ -91,12 +91,12 @@ class Listener:
             thread.join(LINGER)
 
     def forget(self) -> None:
-        """Let every bell be silent: in a forked child nobody rings it, and a lock may be held by nobody."""
+        """Make every bell silent, for a forked child: its listener thread is gone, and its lock may be held for ever."""
         self._closed = True
         self._guard = threading.Lock()
         self._silence()
 
-    def _let_go(self, name: bytes, bell: Bell) -> None:
+    def _release(self, name: bytes, bell: Bell) -> None:
         with self._guard:
             bells = self._bells.get(name, [])
             if bell in bells:
@@ -120,7 +120,7 @@ class Listener:
     # -- the thread --------------------------------------------------------------------------
 
     def _run(self) -> None:
-        pauses = backoff(None, first=0.5, most=30.0)
+        pauses = backoff(first=0.5, most=30.0)
         while (wire := self._wanted()) is not None:
             ear: Ear | None = None
             try:
@@ -129,9 +129,9 @@ class Listener:
                     self._closed = True
                     continue
                 self._attend(ear, wire)
-                pauses = backoff(None, first=0.5, most=30.0)
+                pauses = backoff(first=0.5, most=30.0)
             except self._failures as error:
-                _log.debug("a listener failed, watchers poll meanwhile: %s", error)
+                _log.debug("the listener failed, watchers poll until it reconnects: %s", error)
                 self._silence()
                 self._rest(next(pauses), wire)
             finally:
@@ -140,7 +140,7 @@ class Listener:
                     ear.close()
 
     def _wanted(self) -> socket.socket | None:
-        """Return the wire to hear on, or None when nobody watches: then the thread ends."""
+        """Return the socket to wait on, or None if there are no watchers: then the thread ends."""
         with self._guard:
             if self._bells and not self._closed and self._wires is not None:
                 return self._wires[0]
@@ -155,10 +155,10 @@ class Listener:
         deadline = time.monotonic() + seconds
         while not self._closed and (left := deadline - time.monotonic()) > 0:
             ears.poll(1000 * left)
-            _drain(wire)
+            drain(wire)
 
     def _attend(self, ear: Ear, wire: socket.socket) -> None:
-        """Listen until nobody has watched for a while."""
+        """Listen until there have been no watchers for a while."""
         marked: set[bytes] = set()
         ears = select.poll()
         ears.register(ear.fileno(), select.POLLIN)
@@ -172,15 +172,15 @@ class Listener:
                 return
             if not ears.poll(1000 * (wait if marked else min(wait, LINGER))):
                 ear.ask()
-            _drain(wire)
+            drain(wire)
             for name in ear.heard():
                 for bell in list(self._bells.get(name, ())):
                     bell.ring()
 
     def _mark(self, ear: Ear, marked: set[bytes]) -> bool:
-        """Mark what is watched and no longer mark what is not; tell whether nothing is left to do."""
+        """Mark watched streams and unmark others; return whether all are marked."""
         with self._guard:
-            wanted = {name: list(bells) for name, bells in list(self._bells.items())[:_MOST]}
+            wanted = {name: list(bells) for name, bells in list(self._bells.items())[:MOST]}
         for name in marked - wanted.keys():
             ear.unmark(name)
             marked.discard(name)
@@ -194,10 +194,11 @@ class Listener:
             for bell in bells:
                 if not bell.live:
                     bell.live = True
-                    bell.ring()  # what was added before is looked for now
+                    bell.ring()  # look for what was added before the mark
         return done
 
 
-def _drain(wire: socket.socket) -> None:
+def drain(wire: socket.socket) -> None:
+    """Take the bytes that woke the thread."""
     with contextlib.suppress(OSError):
         wire.recv(4096, socket.MSG_DONTWAIT)

@@ -1,6 +1,6 @@
-"""A store in this process's memory: for tests and throwaway work. It is gone with the process.
+"""A store in this process's memory, for tests and throwaway work. It is lost when the process ends.
 
-The whole contract in the plainest form, and so the model that other backends are compared with.
+It is the simplest implementation of the contract, so tests compare other backends with it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tenuto.kernel.contract import (
     Put,
     Record,
     Write,
-    content_of,
+    digests_of,
     fingerprint,
     validate,
     validate_limit,
@@ -46,14 +46,14 @@ class _Done(NamedTuple):
 
 
 class VolatileBackend:
-    """Keeps everything in dicts behind one lock."""
+    """Hold everything in dicts protected by one lock."""
 
     def __init__(self, *, clock: Clock | None = None) -> None:
         self._steady = Steady(clock or SystemClock())
         self._lock = threading.RLock()
-        self._rows: dict[bytes, Record] = {}  # tombstones included: see _dead
-        self._order: list[bytes] = []  # keys of records that have not ended
-        self._dead: dict[bytes, float] = {}  # key of a tombstone -> since when
+        self._rows: dict[bytes, Record] = {}  # including tombstones: see _dead
+        self._order: list[bytes] = []  # keys of records that are not tombstones
+        self._dead: dict[bytes, float] = {}  # key of a tombstone -> time of deletion
         self._floors: dict[bytes, int] = {}
         self._streams: dict[bytes, list[Entry]] = {}
         self._requests: dict[bytes, _Done] = {}
@@ -62,7 +62,7 @@ class VolatileBackend:
         self._closed = False
 
     def read(self, keys: Sequence[bytes]) -> list[Record | None]:
-        """Return the live record at each key, all from one moment."""
+        """Return the live record at each key, all from one snapshot."""
         validate_read(keys)
         with self._lock:
             return self._read(keys, self._now())
@@ -73,7 +73,7 @@ class VolatileBackend:
     def scan(
         self, prefix: bytes, *, after: bytes | None = None, limit: int = 100, reverse: bool = False
     ) -> list[Record]:
-        """Return up to `limit` live records below `prefix` in key order, all from one moment."""
+        """Return up to `limit` live records with `prefix` in key order, all from one snapshot."""
         validate_scan(prefix, limit)
         with self._lock:
             return self._scan(prefix, after, limit, reverse, self._now())
@@ -99,7 +99,7 @@ class VolatileBackend:
     def entries(
         self, stream: bytes, *, after: int | None = None, limit: int = 100, reverse: bool = False
     ) -> list[Entry]:
-        """Return up to `limit` entries of a stream by number, all from one moment."""
+        """Return up to `limit` entries of a stream in number order, all from one snapshot."""
         validate_limit(limit)
         with self._lock:
             self._now()
@@ -117,16 +117,18 @@ class VolatileBackend:
             return self._commit(checks, writes, request, self._now())
 
     def _commit(self, checks: Sequence[AnyCheck], writes: Sequence[Write], request: bytes | None, now: float) -> Commit:
-        content = fingerprint(checks, writes, [content_of(write) for write in writes])
+        content = fingerprint(checks, writes, digests_of(writes))
         if request is not None:
             done = self._requests.get(request)
             if done is not None:
                 if done.content != content:
-                    raise RequestReused("This request id was used for another commit; make a new one.")
+                    raise RequestReused(
+                        "This request id was used for another commit. Nothing was written; use a new id."
+                    )
                 return done.outcome._replace(repeated=True)
             if now - request_time(request) > REQUEST_LIFE:
                 raise RequestExpired(
-                    "This request id is too old for its outcome to be known. Read what is stored, then decide."
+                    "This request id is too old for its outcome to be known. Nothing was written; read what is stored first."
                 )
         self._require(checks, now)
         for write in writes:
@@ -143,7 +145,7 @@ class VolatileBackend:
         return outcome
 
     def bell(self, stream: bytes) -> Bell:
-        """Return a bell that rings at every commit to the stream."""
+        """Return a bell that is set by every commit to the stream."""
         with self._lock:
             bells = self._bells.setdefault(stream, [])
             bells.append(bell := Bell(bells.remove))
@@ -155,13 +157,13 @@ class VolatileBackend:
         return self._steady.now()
 
     def check(self) -> list[Finding]:
-        """Find nothing: what is in this process's memory is not stored."""
+        """Return no findings: nothing is stored outside of this process's memory."""
         with self._lock:
             self._now()
             return []
 
     def stats(self) -> Mapping[str, Any]:
-        """Say how many records there are, and that none survives the process."""
+        """Return the number of records and the durability: none survives the process."""
         with self._lock:
             now = self._now()
             return {
@@ -172,7 +174,7 @@ class VolatileBackend:
             }
 
     def close(self) -> None:
-        """Forget everything."""
+        """Discard everything."""
         with self._lock:
             self._closed = True
             self._rows.clear()
@@ -186,7 +188,7 @@ class VolatileBackend:
 
     def _now(self) -> float:
         if self._closed:
-            raise Closed("This store was closed; open a new client.")
+            raise Closed("This store was closed. Open a new client.")
         return self._steady.now()
 
     def _live(self, key: bytes, now: float) -> Record | None:
@@ -206,7 +208,7 @@ class VolatileBackend:
             if actual != check[1]:
                 different.append(check[0])
         if different:
-            raise Conflict("Something else was written first; read again and decide anew.", different)
+            raise Conflict("Another commit came first. Nothing was written; read again and retry.", different)
 
     def _apply(self, writes: Sequence[Write], now: float) -> tuple[int, ...]:
         versions: list[int] = []

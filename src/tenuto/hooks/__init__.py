@@ -1,1 +1,1 @@
-"""What observers are told: frozen events, and what can be done with them."""
+"""Hooks: frozen events for observers, and observers that use them."""

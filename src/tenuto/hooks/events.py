@@ -1,4 +1,4 @@
-"""Events: what happened, as data. A hook is any callable that takes one."""
+"""Events as frozen data. A hook is any callable that accepts one."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ Verb: TypeAlias = Literal["read", "scan", "entries", "commit", "check", "stats"]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a storage verb, told after it ended, however it ended."""
+    """One call of a storage verb, reported after it ended, with or without an error."""
 
     verb: Verb
     seconds: float
-    """How long it took."""
+    """Duration of the call."""
     count: int
     """Keys read, records or entries returned, or writes committed."""
     size: int
-    """Bytes of the values that went in or came out."""
+    """Total size of the values, in bytes."""
     error: str | None
     """The name of the error's class, or None."""
     correlation_id: str | None
     repeated: bool = False
-    """True for a commit whose outcome was already known by its request id."""
+    """True for a commit that was already applied under its request id."""
 
 
 Hook: TypeAlias = Callable[[Call], object]

@@ -1,4 +1,4 @@
-"""A hook that writes each call as one log line, with its correlation id."""
+"""A hook that logs each storage call as one line, with its correlation id."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from tenuto.hooks.events import Call
 
 
 class LogCalls:
-    """Log every storage call at DEBUG, failures at WARNING: `Tenuto(hooks=[LogCalls()])`."""
+    """Log every storage call at DEBUG and failures at WARNING: `Tenuto(hooks=[LogCalls()])`."""
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
         self._logger = logger or logging.getLogger("tenuto.calls")
 
     def __call__(self, call: Call) -> None:
-        """Write one line."""
+        """Log one call."""
         level = logging.DEBUG if call.error is None else logging.WARNING
         self._logger.log(
             level,

@@ -1,1 +1,1 @@
-"""What storage must do: a handful of verbs, their types, and pure functions. No I/O lives here."""
+"""The storage contract: its verbs and types, and pure functions on them. No I/O."""

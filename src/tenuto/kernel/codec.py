@@ -1,10 +1,10 @@
-"""Values to bytes and back, in one closed format: MessagePack with a few extension types.
+"""Encode values to bytes and decode them, in one closed format: MessagePack with a few extension types.
 
 Plain data (`dict list str int float bool None bytes`) and `tuple set frozenset Decimal UUID datetime
-date time timedelta` come back equal and of the same type; so do application types that were given to
-`register`. Anything else is `NotStorable`, an error that names its path. Nothing is ever lowered to a
-neighbouring type without being asked (`bytearray` and `memoryview`, which are bytes, excepted), and
-reading imports nothing and calls nothing but what the program itself registered.
+date time timedelta` round-trip with equal value and type; so do application types passed to `register`.
+Any other type raises `NotStorable` with its path. No type is converted silently to another one, except
+`bytearray` and `memoryview` to `bytes`. Decoding imports nothing and calls only functions that the
+program registered.
 
 Every stored value begins with a format byte. Readers accept every format ever written.
 """
@@ -12,9 +12,9 @@ Every stored value begins with a format byte. Readers accept every format ever w
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import math
-import threading
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -26,13 +26,15 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import ormsgpack
 
 from tenuto.errors import Damaged, InvalidInput, NotStorable, TenutoError, UnknownType
+from tenuto.kernel.packing_errors import is_passing, noted, raised
+from tenuto.kernel.unregistered import Unregistered, unregistered
 
 FORMAT: Final = 1
 _PREFIX: Final = bytes([FORMAT])
 MAX_DEPTH: Final = 250
-"""How deep lists and dicts may nest; the encoder itself ends at 255."""
+"""Maximum nesting of lists and dicts; the encoder's own limit is 255."""
 MAX_WRAPPED: Final = 64
-"""How deep extension types (a tuple in a tuple) may nest: each level takes Python's own stack."""
+"""Maximum nesting of extension types (a tuple in a tuple): each level uses Python's stack."""
 
 _TUPLE, _SET, _FROZENSET, _DECIMAL, _UUID, _DATETIME, _DATE, _TIME, _TIMEDELTA, _PAIRS, _HELD = range(1, 12)
 _REGISTERED: Final = 32
@@ -49,49 +51,47 @@ T = TypeVar("T")
 
 
 def digest(*parts: bytes) -> bytes:
-    """Return the 16 bytes by which content is recognised: SHA-256, cut short."""
-    return hashlib.sha256(b"".join(parts)).digest()[:16]
+    """Return the 16-byte digest of the content: truncated BLAKE2b, which is fast on every processor."""
+    return hashlib.blake2b(b"".join(parts)).digest()[:16]
 
 
 def encode(value: Any) -> bytes:
-    """Return the stored form of a value, or raise `NotStorable` naming the part that has none."""
-    try:  # `pack`, written out as far as most values go: this is on every commit's path
+    """Encode a value, or raise `NotStorable` naming the path of the part that cannot be stored."""
+    try:  # `pack` inlined: every commit runs this
         body = ormsgpack.packb(value, default=_LOWER[0], option=_OPTIONS)
-    except (TypeError, RecursionError):
-        return _PREFIX + _pack_walked(value)
+    except TypeError as error:
+        return _PREFIX + _pack_again(value, error)
     if body.find(_FLOAT) >= 0 and _may_hold_nan(body):
         body = _pack_walked(value)
     return _PREFIX + body
 
 
 def encode_plain(value: Any) -> bytes:
-    """Return the stored form of lists, text, bytes and finite numbers; tuples become lists. Nothing is looked at twice."""
+    """Encode lists, text, bytes and finite numbers without validation; tuples become lists."""
     return _PREFIX + ormsgpack.packb(value)
 
 
 def pack(value: Any) -> bytes:
-    """Return a value as one piece of a stored form, without the format byte before it."""
+    """Encode a value without the format byte."""
     try:
         body = ormsgpack.packb(value, default=_LOWER[0], option=_OPTIONS)
-    except (TypeError, RecursionError):
-        # Rare or wrong: the walk either finds a form for what the fast path has none for
-        # (dicts with keys other than text), or says where the trouble is.
-        return _pack_walked(value)
+    except TypeError as error:
+        return _pack_again(value, error)
     return _pack_walked(value) if _may_hold_nan(body) else body
 
 
 def fast_pack(value: Any) -> bytes:
-    """Return bytes by which two values are told apart, not to be stored: what `pack` refuses may be in them."""
+    """Return bytes to compare two values by. Never store them: NaN is not rejected."""
     try:
         return ormsgpack.packb(value, default=_LOWER[0], option=_OPTIONS)
-    except (TypeError, RecursionError):
-        return _pack_walked(value)
+    except TypeError as error:
+        return _pack_again(value, error)
 
 
 def _may_hold_nan(body: bytes) -> bool:
-    """Suspect NaN, which goes through the encoder unseen: 0xcb begins a float, and these two bytes end its search."""
+    """Return whether the encoding may contain NaN, which the encoder accepts: 0xcb starts a float, 0x7f or 0xff a NaN."""
     at = body.find(_FLOAT)
-    for _ in range(16):  # one byte is searched for much faster than two
+    for _ in range(16):  # searching for one byte is much faster than for two
         if at < 0:
             return False
         if body[at + 1 : at + 2] in _NAN:
@@ -105,41 +105,40 @@ _NAN: Final = (b"\x7f", b"\xff")
 
 
 def unpack_plain(body: bytes) -> Any:
-    """Return a piece of a stored form as plain data; everything else in it stays packed, and packs again as it was."""
+    """Decode to plain data; extension types stay encoded, and encode again to the same bytes."""
     try:
         return ormsgpack.unpackb(body, ext_hook=ormsgpack.Ext)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise _undecodable(error) from error
+    except (ValueError, TypeError) as error:
+        raise _undecodable(error) from None
 
 
 def decode(data: bytes, find: Find | None = None) -> Any:
-    """Return the value of a stored form, or raise `Damaged` or `UnknownType`.
+    """Decode a stored value, or raise `Damaged` or `UnknownType`.
 
-    What is held apart in it is looked for by `find`; without one, the `Held` itself stands in its place.
+    `find` loads each large part that is stored separately; without it, the `Held` reference is returned in its place.
     """
     if not data or data[0] != FORMAT:
         seen = data[0] if data else "none"
         raise Damaged(
-            f"A stored value has format {seen}, which this version of tenuto does not know. "
-            "If a newer version wrote it, upgrade; else restore it from a backup."
+            f"A stored value has format {seen}, which this version of tenuto cannot read. "
+            "If a newer version wrote it, upgrade tenuto; otherwise restore a backup."
         )
-    try:  # `unpack`, written out: this is on every read's path
-        return ormsgpack.unpackb(data[1:], ext_hook=_lift if find is None else _finder(find))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise _undecodable(error) from error
+    try:  # `unpack` inlined: every read runs this
+        return ormsgpack.unpackb(data[1:], ext_hook=_LIFT[0] if find is None else _finder(find))
+    except (ValueError, TypeError) as error:
+        raise _undecodable(error) from None
 
 
 def unpack(body: bytes, find: Find | None = None) -> Any:
-    """Return the value of a piece of a stored form, one without the format byte."""
-    hook = _lift if find is None else _finder(find)
+    """Decode a value that was encoded without the format byte."""
     try:
-        return ormsgpack.unpackb(body, ext_hook=hook)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise _undecodable(error) from error
+        return ormsgpack.unpackb(body, ext_hook=_LIFT[0] if find is None else _finder(find))
+    except (ValueError, TypeError) as error:
+        raise _undecodable(error) from None
 
 
 class Held(NamedTuple):
-    """What stands in a stored form for a large text or bytes that is held apart."""
+    """A reference to a large text or bytes that is stored separately."""
 
     digest: bytes
     size: int
@@ -147,65 +146,48 @@ class Held(NamedTuple):
 
 
 Find = Callable[[Held], "str | bytes"]
-"""Returns what a `Held` stands for."""
+"""Return the content that a `Held` refers to."""
 
 
 def held(digest: bytes, size: int, *, text: bool) -> bytes:
-    """Return the piece of a stored form that stands for something held apart."""
+    """Return the encoding of a reference to separately stored content."""
     return ormsgpack.packb(stand_in(Held(digest, size, text)))
 
 
 def stand_in(part: Held) -> ormsgpack.Ext:
-    """Return what to put into a value in place of something held apart."""
+    """Return the reference to put into a value in place of separately stored content."""
     return ormsgpack.Ext(_HELD, ormsgpack.packb(list(part)))
 
 
 def held_in(body: bytes) -> set[bytes]:
-    """Return the digests of what is held apart in a piece of a stored form; nothing of it is made."""
+    """Return the digests of all references in an encoding, without decoding the values."""
     found: set[bytes] = set()
 
+    @noted
     def note(code: int, data: bytes) -> None:
         if code == _HELD:
             found.add(Held(*ormsgpack.unpackb(data)).digest)
 
     try:
         ormsgpack.unpackb(body, ext_hook=note)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise _undecodable(error) from error
+    except (ValueError, TypeError) as error:
+        raise _undecodable(error) from None
     return found
 
 
 def _finder(find: Find) -> Callable[[int, bytes], Any]:
+    @noted
     def lift(code: int, data: bytes) -> Any:
-        if code != _HELD:
-            return _lift(code, data)
-        try:
-            return find(Held(*ormsgpack.unpackb(data)))
-        except Exception as error:
-            _failed.error = error
-            raise
+        return find(Held(*ormsgpack.unpackb(data))) if code == _HELD else _LIFT[0](code, data)
 
     return lift
 
 
-def _undecodable(error: Exception) -> TenutoError:
-    # The decoder keeps the hook's error to itself; the hook has left it here.
-    cause = getattr(_failed, "error", None) or error
-    _failed.error = None
-    if isinstance(cause, TenutoError):
+def _undecodable(error: Exception) -> BaseException:
+    cause = raised(error)
+    if isinstance(cause, TenutoError) or is_passing(cause):
         return cause
-    return Damaged(f"A stored value cannot be decoded ({cause}); restore it from a backup.")
-
-
-_failed = threading.local()
-
-
-def _lift(code: int, data: bytes) -> Any:
-    try:
-        return _raise_up(code, data)
-    except Exception as error:
-        _failed.error = error
-        raise
+    return Damaged(f"A stored value cannot be decoded ({cause}). Restore it from a backup.")
 
 
 # -- application types -------------------------------------------------------------------------
@@ -229,20 +211,20 @@ def register(
     encode: Callable[[T], Any] | None = None,
     decode: Callable[[Any], T] | None = None,
 ) -> type[T]:
-    """Let instances of `cls` be stored and come back as `cls`; returns `cls`, so it decorates too.
+    """Register `cls` so that its instances can be stored and are decoded as `cls`. Return `cls`, for use as a decorator.
 
-    Dataclasses, enums, exceptions, msgspec structs and pydantic models need nothing more. Others give `encode`,
-    which returns plain data, and `decode`, which takes it. `name` is what is stored, never an import
-    path: keep it when the class is renamed or moved.
+    Dataclasses, enums, exceptions, msgspec structs and pydantic models need no more. For other classes pass
+    `encode`, which returns plain data, and `decode`, which accepts it. `name` is stored instead of an import
+    path: do not change it when the class is renamed or moved.
     """
     label = name or cls.__name__
     known = _by_name.get(label)
     if known is not None and known.cls is not cls and known.cls.__qualname__ != cls.__qualname__:
         raise InvalidInput(
-            f"The name {label!r} is registered for {known.cls.__qualname__}; give {cls.__qualname__} another."
+            f"The name {label!r} is already registered for {known.cls.__qualname__}. Give {cls.__qualname__} another name."
         )
     if (encode is None) != (decode is None):
-        raise InvalidInput("Give both encode and decode, or neither.")
+        raise InvalidInput("Pass both encode and decode, or neither.")
     if encode is not None and decode is not None:
         lower, lift = encode, decode
     else:
@@ -254,12 +236,12 @@ def register(
 
 
 def is_registered(cls: type) -> bool:
-    """Tell whether instances of a class come back as what they are."""
+    """Return whether instances of a class can be stored and decoded as that class."""
     return cls in _by_type
 
 
 def registered() -> list[type[Any]]:
-    """Return every class whose instances come back as what they are."""
+    """Return every registered class."""
     return list(_by_type)
 
 
@@ -277,23 +259,27 @@ def _conversions(cls: type[Any]) -> tuple[Callable[[Any], Any], Callable[[Any], 
     if hasattr(cls, "model_dump") and hasattr(cls, "model_validate"):
         return lambda value: value.model_dump(), cls.model_validate
     raise InvalidInput(
-        f"{cls.__qualname__} is neither a dataclass, an enum, a msgspec struct nor a pydantic model; "
-        "give encode and decode."
+        f"{cls.__qualname__} is neither a dataclass, an enum, a msgspec struct nor a pydantic model. "
+        "Pass encode and decode."
     )
 
 
-# -- lowering: what the encoder asks about everything that is not plain data ---------------------
+# -- encoding: called by the encoder for everything that is not plain data ------------------------
 
 
 def _lowerer(depth: int) -> Callable[[Any], ormsgpack.Ext]:
-    """Return the hook for one level of nesting, so that no value can nest without end."""
+    """Return the encoder hook for one level of nesting; the level limits how deep values may nest."""
 
+    @noted
     def lower(value: Any) -> ormsgpack.Ext:
         if depth >= MAX_WRAPPED:
             raise TypeError("nested too deep")
 
         def pack(inner: Any) -> bytes:
-            return ormsgpack.packb(inner, default=_LOWER[depth + 1], option=_OPTIONS)
+            try:
+                return ormsgpack.packb(inner, default=_LOWER[depth + 1], option=_OPTIONS)
+            except TypeError as error:
+                raise raised(error) from None
 
         lowered = _lower(value, pack)
         if lowered is None:
@@ -306,12 +292,12 @@ def _lowerer(depth: int) -> Callable[[Any], ormsgpack.Ext]:
 _LOWER: Final = [_lowerer(depth) for depth in range(MAX_WRAPPED + 1)]
 
 
-def _lower(value: Any, pack: Callable[[Any], bytes]) -> ormsgpack.Ext | None:  # noqa: PLR0911 - one branch a type
+def _lower(value: Any, pack: Callable[[Any], bytes]) -> ormsgpack.Ext | None:  # noqa: C901, PLR0911 - one branch a type
     kind = type(value)
     if kind is tuple:
         return ormsgpack.Ext(_TUPLE, pack(list(value)))
     if kind is set or kind is frozenset:
-        # Sets have no order: equal sets get equal bytes by sorting the encoded members.
+        # Sets have no order: sort the encoded members so that equal sets get equal bytes.
         members = sorted(pack(member) for member in value)
         return ormsgpack.Ext(_SET if kind is set else _FROZENSET, _array(members))
     if kind is datetime:
@@ -330,6 +316,8 @@ def _lower(value: Any, pack: Callable[[Any], bytes]) -> ormsgpack.Ext | None:  #
     known = _by_type.get(kind)
     if known is not None:
         return ormsgpack.Ext(_REGISTERED, pack([known.name, known.lower(value)]))
+    if kind is Unregistered:
+        return ormsgpack.Ext(_REGISTERED, pack([value.name, value.data]))
     return None
 
 
@@ -356,10 +344,26 @@ def _zone_name(zone: Any) -> str | None:
     raise TypeError(f"the time zone {zone!r} is neither datetime.timezone nor a named zoneinfo.ZoneInfo")
 
 
-# -- raising up: what the decoder asks about extension types --------------------------------------
+# -- decoding: called by the decoder for extension types -------------------------------------------
 
 
-def _raise_up(code: int, data: bytes) -> Any:  # noqa: C901, PLR0911, PLR0912 - one branch a type
+def _lifter(depth: int) -> Callable[[int, bytes], Any]:
+    """Return the decoder hook for one level of nesting, like `_lowerer`."""
+
+    def unpack(inner: bytes) -> Any:
+        try:
+            return ormsgpack.unpackb(inner, ext_hook=_LIFT[depth + 1])
+        except (ValueError, TypeError) as error:
+            raise _undecodable(error) from None
+
+    return noted(functools.partial(_raise_up if depth < MAX_WRAPPED else _refuse, unpack))
+
+
+def _refuse(*_: Any) -> Any:
+    raise ValueError("nested too deep")
+
+
+def _raise_up(unpack: Callable[[bytes], Any], code: int, data: bytes) -> Any:  # noqa: C901, PLR0911, PLR0912 - one branch a type
     if code == _TUPLE:
         return tuple(unpack(data))
     if code == _SET:
@@ -391,18 +395,20 @@ def _raise_up(code: int, data: bytes) -> Any:  # noqa: C901, PLR0911, PLR0912 - 
         name, lowered = unpack(data)
         known = _by_name.get(name)
         if known is None:
-            raise UnknownType(
-                f"A stored value holds the application type {name!r}, which is not registered here. "
-                "Call tenuto.register on its class before reading."
-            )
+            return unregistered(name, lowered)
         try:
             return known.lift(lowered)
+        except (MemoryError, RecursionError):
+            raise
         except Exception as error:
             raise UnknownType(
-                f"A stored {name!r} cannot be made into {known.cls.__qualname__} ({error}). "
-                "Let its decode accept what older versions of the program stored."
+                f"A stored {name!r} cannot be decoded as {known.cls.__qualname__} ({error}). "
+                "Make its decode accept data that older versions of the program stored."
             ) from error
     raise ValueError(f"extension type {code} is unknown")
+
+
+_LIFT: Final = [_lifter(depth) for depth in range(MAX_WRAPPED + 1)]
 
 
 def _zone(key: str) -> ZoneInfo:
@@ -410,11 +416,19 @@ def _zone(key: str) -> ZoneInfo:
         return ZoneInfo(key)
     except ZoneInfoNotFoundError:
         raise UnknownType(
-            f"A stored time is in the zone {key!r}, which this machine does not know; install tzdata."
+            f"A stored time is in the zone {key!r}, which is unknown on this machine. Install tzdata."
         ) from None
 
 
-# -- the walk: slower, finds the path of what is wrong --------------------------------------------
+# -- the slow path: walks the value to find the path of what cannot be stored -----------------------
+
+
+def _pack_again(value: Any, error: TypeError) -> bytes:
+    """Encode what the fast path rejected (such as a dict with non-text keys), or raise `NotStorable` with the path."""
+    cause = raised(error)
+    if is_passing(cause):
+        raise cause from None
+    return _pack_walked(value)
 
 
 def _pack_walked(value: Any) -> bytes:
@@ -428,24 +442,24 @@ def _walk(value: Any, path: str, wrapped: int, above: list[int]) -> Any:  # noqa
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise NotStorable(f"{where} holds a lone surrogate, which is not text; store bytes.", path) from None
+            raise NotStorable(f"{where} contains a lone surrogate, which is not text. Store bytes.", path) from None
         return value
     if kind is int:
         if not -(1 << 63) <= value < 1 << 64:
-            raise NotStorable(f"{where} is an int of more than 64 bits; store a Decimal or a str.", path)
+            raise NotStorable(f"{where} is an int of more than 64 bits. Store a Decimal or a str.", path)
         return value
     if kind is float:
         if math.isnan(value):
-            raise NotStorable(f"{where} is NaN, which never equals itself; store None instead.", path)
+            raise NotStorable(f"{where} is NaN, which never equals itself. Store None instead.", path)
         return value
     if value is None or kind in (bool, bytes, bytearray, memoryview, ormsgpack.Ext):
         return value
     if id(value) in above:
-        raise NotStorable(f"{where} contains itself; store a copy without the loop.", path)
+        raise NotStorable(f"{where} contains itself. Store a copy without the cycle.", path)
     if len(above) >= MAX_DEPTH or wrapped >= MAX_WRAPPED:
         raise NotStorable(
             f"The value is nested deeper than {MAX_DEPTH} levels, or {MAX_WRAPPED} of tuples, sets and "
-            f"application types, at {path:.80}…; flatten it.",
+            f"application types, at {path:.80}…. Flatten it.",
             path,
         )
     above.append(id(value))
@@ -466,7 +480,7 @@ def _walk(value: Any, path: str, wrapped: int, above: list[int]) -> Any:  # noqa
             raise NotStorable(f"{where} cannot be stored: {error}.", path) from error
         if lowered is None:
             raise NotStorable(
-                f"{where} is of type {kind.__module__}.{kind.__qualname__}, which has no stored form. "
+                f"{where} is of type {kind.__module__}.{kind.__qualname__}, which cannot be stored. "
                 "Register it with tenuto.register, or store plain data.",
                 path,
             )

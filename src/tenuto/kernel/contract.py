@@ -1,28 +1,29 @@
-"""The narrow waist: everything above is written on these verbs, everything below implements them.
+"""The storage contract: capabilities are written on these verbs, backends implement them.
 
-A store holds two kinds of things under byte keys that sort as bytes:
+A store holds two kinds of objects under byte keys, ordered as bytes:
 
-* a **record**: one value with a version. `Put` and `Delete` raise the version by one. Versions of a
-  key never restart: deleting leaves a tombstone that keeps the count, so does expiry, and before a
-  tombstone is purged the floor of its scope is raised above it. A stale writer can therefore never
-  pass its check by accident. Records are seen by `read` and `scan`.
-* a **stream**: entries numbered 1, 2, 3, … under one key. `Append` gives the next number. An entry
-  never changes; it carries the digest of the entry before it and the versions that its own commit
-  gave to its writes. `Forget` takes its value away, for good, and leaves the rest. Streams are seen by
-  `entries`. A key is a record's or a stream's, not both's.
+* a **record**: one value with a version. `Put` and `Delete` increment the version. The versions of a key
+  never restart: deletion and expiry leave a tombstone with the version, and before a tombstone is purged
+  the floor of its scope is raised above it. So a stale writer can never pass its check by accident.
+  `read` and `scan` return records.
+* a **stream**: entries numbered 1, 2, 3, … under one key. `Append` assigns the next number. An entry
+  never changes; it carries the digest of the entry before it and the versions that its commit assigned.
+  `Forget` erases its value permanently and leaves the rest. `entries` returns entries. A key belongs to
+  a record or to a stream, never to both.
 
-Every key begins with a tenant and a scope, and one call stays within one tenant: that is what lets a
-store be partitioned by tenant, and a commit be one script on one node of a cluster.
+Every key begins with a tenant and a scope, and one call stays within one tenant. So a store can be
+partitioned by tenant, and a commit can be one script on one node of a cluster.
 
 `commit` is the only way to change anything. It is atomic, and durable when it returns.
-Expired means absent, to every verb, decided by `now()`.
+Every verb treats expired records as absent, by the time of `now()`.
 """
 
 from __future__ import annotations
 
+import os
 import struct
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeGuard, final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeGuard, final, runtime_checkable
 
 import ormsgpack
 
@@ -36,17 +37,17 @@ MAX_VALUE: Final = 8 * 1024 * 1024
 MAX_WRITES: Final = 1_000
 MAX_COMMIT: Final = 16 * 1024 * 1024
 MAX_KEYS: Final = 10_000
-"""How many keys one `read` may ask for, and how many one `scan` or `entries` may return."""
+"""Maximum number of keys for one `read`, and of results for one `scan` or `entries`."""
 
-EMPTY: Final = "A key has at least one byte."
-NOT_BOTH: Final = "A key is a record's or a stream's, not both's; use another key."
-ONE_TENANT: Final = "One call stays within one tenant; make one for each."
+EMPTY: Final = "A key must not be empty."
+NOT_BOTH: Final = "A key belongs to a record or to a stream, not to both. Use another key."
+ONE_TENANT: Final = "One call must stay within one tenant. Make one call for each tenant."
 REQUEST_LIFE: Final = 3_600.0
-"""For how many seconds the outcome of a request id is known."""
+"""Seconds for which the outcome of a request id is recorded."""
 
 
 class Record(NamedTuple):
-    """One value as it is stored."""
+    """One stored value."""
 
     key: bytes
     value: bytes
@@ -56,24 +57,24 @@ class Record(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One entry of a stream as it is stored."""
+    """One stored entry of a stream."""
 
     number: int
     value: bytes
     written_at: float
-    """Never earlier than that of the entry before."""
+    """Never earlier than the time of the entry before."""
     digest: bytes
     """Covers the value; the next entry carries it as `previous`."""
     previous: bytes
     versions: tuple[int, ...]
-    """The versions that the entry's own commit gave to its writes, in order."""
+    """The versions that the entry's commit assigned to its writes, in order."""
     forgotten: bool = False
-    """True when its value was taken away; it is empty then."""
+    """True if the value was erased by `Forget`; it is then empty."""
 
 
 @final
 class Check(NamedTuple):
-    """The record at `key` must be at `version`; 0 means that there must be no live record."""
+    """Require the record at `key` to be at `version`; 0 requires that there is no live record."""
 
     key: bytes
     version: int
@@ -81,7 +82,7 @@ class Check(NamedTuple):
 
 @final
 class CheckEnd(NamedTuple):
-    """The last entry of `stream` must have this `number`; 0 means that there must be none."""
+    """Require the last entry of `stream` to have this `number`; 0 requires an empty stream."""
 
     stream: bytes
     number: int
@@ -89,7 +90,7 @@ class CheckEnd(NamedTuple):
 
 @final
 class Put(NamedTuple):
-    """Set the record at `key`; its version rises by one. With `ttl` it expires after so many seconds."""
+    """Set the record at `key` and increment its version. With `ttl` it expires after that many seconds."""
 
     key: bytes
     value: bytes
@@ -98,14 +99,14 @@ class Put(NamedTuple):
 
 @final
 class Delete(NamedTuple):
-    """End the record at `key`, leaving a tombstone. Where there is none this changes nothing."""
+    """Delete the record at `key`, leaving a tombstone. Without a live record this changes nothing."""
 
     key: bytes
 
 
 @final
 class Append(NamedTuple):
-    """Add an entry at the end of `stream`; the backend gives it the next number."""
+    """Append an entry to `stream`; the backend assigns the next number."""
 
     stream: bytes
     value: bytes
@@ -113,9 +114,9 @@ class Append(NamedTuple):
 
 @final
 class Forget(NamedTuple):
-    """Take away the values of the entries `first` to `last` of `stream`, as far as they were there before the commit.
+    """Erase the values of the entries `first` to `last` of `stream` that existed before the commit.
 
-    What links them stays, so that the stream can still be verified, and its numbers go on. At most 1,000 at once.
+    The digests stay, so the stream can still be verified, and its numbering continues. At most 1,000 entries at once.
     """
 
     stream: bytes
@@ -128,43 +129,43 @@ Write: TypeAlias = Put | Delete | Append | Forget
 
 
 class Commit(NamedTuple):
-    """What a commit did: one version (or entry number, or the last that was to be forgotten) for each write, and when."""
+    """The outcome of a commit: for each write its version, entry number or last forgotten number; and the time."""
 
     versions: tuple[int, ...]
     at: float
     repeated: bool = False
-    """True when this request id had been applied before and this is its recorded outcome."""
+    """True if this request id was applied before; this is its recorded outcome."""
 
 
 class Finding(NamedTuple):
-    """One thing that `check` found wrong."""
+    """One defect that `check` found."""
 
     kind: str
     detail: str
 
 
 class Backend(Protocol):
-    """Where things are kept. No verb is optional and none has a default implementation."""
+    """A store. No verb is optional and none has a default implementation."""
 
     def read(self, keys: Sequence[bytes]) -> list[Record | None]:
-        """Return the live record at each key, all from one moment, or None where there is none."""
+        """Return the live record at each key, or None, all from one snapshot."""
         ...
 
     def scan(
         self, prefix: bytes, *, after: bytes | None = None, limit: int = 100, reverse: bool = False
     ) -> list[Record]:
-        """Return up to `limit` live records below `prefix` in key order, all from one moment.
+        """Return up to `limit` live records with `prefix` in key order, all from one snapshot.
 
-        The prefix begins with a whole tenant; what is below that, a scope or less, is the caller's. `after` is the last key already seen: the scan goes on behind it, in its own direction.
+        The prefix must begin with a whole tenant. `after` is the last key already seen, in the direction of the scan.
         """
         ...
 
     def entries(
         self, stream: bytes, *, after: int | None = None, limit: int = 100, reverse: bool = False
     ) -> list[Entry]:
-        """Return up to `limit` entries of a stream by number, all from one moment.
+        """Return up to `limit` entries of a stream in number order, all from one snapshot.
 
-        `after` is the last number already seen: the reading goes on behind it, in its own direction.
+        `after` is the last number already seen, in the direction of reading.
         """
         ...
 
@@ -175,36 +176,54 @@ class Backend(Protocol):
         *,
         request: bytes | None = None,
     ) -> Commit:
-        """Apply all writes if all checks hold, atomically, and durably before it returns.
+        """Apply all writes if all checks hold, atomically and durably.
 
-        Otherwise `Conflict` names the keys that differed and nothing is applied. With a `request`
-        made by `transact.new_request`, committing again returns the first outcome instead of
-        applying twice; the id is looked up before the checks.
+        Otherwise raise `Conflict` with the keys that differed and apply nothing. With a `request` made by
+        `transact.new_request`, a repeated commit returns the first outcome instead of being applied twice;
+        the id is looked up before the checks.
         """
         ...
 
     def bell(self, stream: bytes) -> Bell:
-        """Return a bell for a stream, at once and without asking the store; the caller closes it.
+        """Return a bell for a stream without a call to the store; the caller closes it.
 
-        While it is `live` it rings soon after any client has added entries. It only saves polls: nothing
-        may rest on it, and a store that cannot tell returns a plain `Bell()`, which stays silent.
+        While it is `live` it is notified soon after any client appends. It only reduces polling. A store without
+        notifications returns a plain `Bell()`.
         """
         ...
 
     def now(self) -> float:
-        """Return the store's time in seconds since 1970. It never goes backwards."""
+        """Return the store's time in seconds since 1970.
+
+        It goes backwards only if its clock was set back by more than `clock.MOST_BEHIND` seconds.
+        """
         ...
 
     def check(self) -> list[Finding]:
-        """Verify everything that is stored and say what is wrong; an empty list is a clean bill."""
+        """Verify everything that is stored; return the defects, an empty list if there are none."""
         ...
 
     def stats(self) -> Mapping[str, Any]:
-        """Say what this store is, how durable it is as it is set up now, and how large."""
+        """Return the kind of the store, its durability as configured now, and its size."""
         ...
 
     def close(self) -> None:
-        """Let go of every connection. Calling it again does nothing; any other verb is `Closed`."""
+        """Close every connection. Closing twice is safe; any other verb then raises `Closed`."""
+        ...
+
+
+@runtime_checkable
+class Copyable(Protocol):
+    """The one ability beyond the nine verbs: a store that is a file can be copied while in use.
+
+    It is not part of the contract: a server is backed up by its own tools, and wrappers do not forward this method.
+    """
+
+    def backup(self, path: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> int:
+        """Copy a snapshot of the store into a new file, durably; return its size in bytes.
+
+        `progress` is called with the number of copied pages and the total.
+        """
         ...
 
 
@@ -212,23 +231,23 @@ _VERBS: Final = ("read", "scan", "entries", "commit", "bell", "now", "check", "s
 
 
 def is_backend(thing: object) -> TypeGuard[Backend]:
-    """Tell whether something has all the verbs of a backend, by itself or from what it wraps."""
+    """Return whether an object has all the verbs of a backend."""
     return all(callable(getattr(thing, verb, None)) for verb in _VERBS)
 
 
 def validate(  # noqa: C901, PLR0912 - one rule after the other
     checks: Sequence[AnyCheck], writes: Sequence[Write], request: bytes | None
 ) -> None:
-    """Raise `InvalidInput` unless the commit is within the limits that hold on every backend."""
+    """Raise `InvalidInput` unless the commit is within the limits of every backend."""
     if len(writes) > MAX_WRITES or len(checks) > MAX_WRITES:
         raise TooLarge(
             f"A commit takes up to {MAX_WRITES:,} writes and as many checks; this one has "
             f"{len(writes):,} and {len(checks):,}. Split it into several commits."
         )
     if not writes and not checks:
-        raise InvalidInput("A commit has at least one check or one write.")
+        raise InvalidInput("A commit must have at least one check or one write.")
     total = 0
-    seen: dict[bytes, bool] = {}  # each key, and whether it is a record's
+    seen: dict[bytes, bool] = {}  # key -> whether it belongs to a record
     for write in writes:
         record = type(write) is Put or type(write) is Delete
         if seen.setdefault(write[0], record) is not record:
@@ -239,7 +258,7 @@ def validate(  # noqa: C901, PLR0912 - one rule after the other
                 raise TooLarge(f"A value takes up to {MAX_VALUE:,} bytes; this one has {size:,}. Store it in parts.")
             total += size
             if type(write) is Put and write[2] is not None and not 0 < write[2] < 1e11:
-                raise InvalidInput(f"A ttl is a positive number of seconds, not {write[2]!r}.")
+                raise InvalidInput(f"A ttl must be a positive number of seconds, not {write[2]!r}.")
         elif type(write) is Forget:
             _validate_forget(write)
     if total > MAX_COMMIT:
@@ -248,7 +267,7 @@ def validate(  # noqa: C901, PLR0912 - one rule after the other
         _validate_once(writes)
     for check in checks:
         if not 0 <= check[1] < 1 << 63:
-            raise InvalidInput(f"A version is a number from 0 to 2^63 - 1, not {check[1]}.")
+            raise InvalidInput(f"A version must be a number from 0 to 2^63 - 1, not {check[1]}.")
         seen[check[0]] = True
     tenant = b""
     for key in seen:
@@ -258,24 +277,24 @@ def validate(  # noqa: C901, PLR0912 - one rule after the other
             raise InvalidInput(ONE_TENANT)
         tenant = tenant or tenant_of(key)
     if request is not None and len(request) != 16:
-        raise InvalidInput("A request id has 16 bytes; make one with transact.new_request().")
+        raise InvalidInput("A request id must have 16 bytes. Make one with transact.new_request().")
 
 
 def _validate_once(writes: Sequence[Write]) -> None:
     written = [write[0] for write in writes if type(write) is Put or type(write) is Delete]
     if len(set(written)) < len(written):
-        raise InvalidInput("A commit may write each key once; merge the two writes.")
+        raise InvalidInput("A commit may write each key only once. Merge the two writes.")
 
 
 def _validate_forget(write: Forget) -> None:
     if not 1 <= write.first <= write.last < 1 << 63:
-        raise InvalidInput(f"Entries are forgotten from one number to a later one, not {write.first} to {write.last}.")
+        raise InvalidInput(f"Forget needs 1 <= first <= last, not {write.first} to {write.last}.")
     if write.last - write.first >= MAX_WRITES:
-        raise TooLarge(f"Up to {MAX_WRITES:,} entries are forgotten at once; go by steps.")
+        raise TooLarge(f"One Forget takes up to {MAX_WRITES:,} entries. Split the range.")
 
 
 def content_of(write: Write) -> bytes:
-    """Return what stands for a write's content in a `fingerprint`: a digest of its value, if it has one."""
+    """Return what a `fingerprint` covers of a write: the digest of its value, if it has one."""
     kind = type(write)
     if kind is Delete:
         return b""
@@ -284,19 +303,35 @@ def content_of(write: Write) -> bytes:
     return digest(write[1])  # type: ignore[arg-type,misc]
 
 
-def fingerprint(checks: Sequence[AnyCheck], writes: Sequence[Write], digests: Sequence[bytes]) -> bytes:
-    """Return what a request id is bound to: the same commit has it, any other has another.
+def digests_of(writes: Sequence[Write]) -> list[bytes]:
+    """Return `content_of` for each write; a value shared by several writes is hashed once.
 
-    `digests` holds what `content_of` says of each write.
+    A record and its journal entry often have the same bytes: then `Put` and `Append` refer to one object.
     """
-    shape = [
-        [[check[0], check[1], type(check) is Check] for check in checks],
-        [
-            [write[0], own, _KINDS[type(write)], write.ttl if type(write) is Put else None]
-            for write, own in zip(writes, digests, strict=True)
-        ],
+    found: list[bytes] = []
+    hashed: dict[int, bytes] = {}  # by object identity, which is safe because `writes` keeps every value alive
+    for write in writes:
+        if type(write) is Put or type(write) is Append:
+            content = hashed.get(id(write[1]))
+            if content is None:
+                content = hashed[id(write[1])] = digest(write[1])
+        else:
+            content = content_of(write)
+        found.append(content)
+    return found
+
+
+def fingerprint(checks: Sequence[AnyCheck], writes: Sequence[Write], digests: Sequence[bytes]) -> bytes:
+    """Return a digest that identifies a commit; a request id is bound to it.
+
+    `digests` is the result of `digests_of(writes)`.
+    """
+    guards = [(check[0], check[1], type(check) is Check) for check in checks]
+    changes = [
+        (write[0], own, _KINDS[type(write)], write[2] if type(write) is Put else None)
+        for write, own in zip(writes, digests, strict=True)
     ]
-    return digest(ormsgpack.packb(shape))
+    return digest(ormsgpack.packb((guards, changes)))
 
 
 _KINDS: Final[dict[type, int]] = {Put: 0, Delete: 1, Append: 2, Forget: 3}
@@ -304,18 +339,18 @@ _RANGE: Final = struct.Struct(">QQ")
 
 
 def validate_key(key: bytes) -> None:
-    """Raise `InvalidInput` for an empty key and `TooLarge` for one over the limit."""
+    """Raise `InvalidInput` for an empty key and `TooLarge` for a key over the limit."""
     if not key:
         raise InvalidInput(EMPTY)
     if len(key) > MAX_KEY:
         raise TooLarge(
             f"A key takes up to {MAX_KEY:,} bytes with all its parts; this one has {len(key):,}. "
-            "Use shorter names, or a digest of the long one."
+            "Use shorter names, or a digest of a long one."
         )
 
 
 def validate_read(keys: Sequence[bytes]) -> None:
-    """Raise `InvalidInput` for a read of too many keys or of several tenants'."""
+    """Raise `InvalidInput` for a read of too many keys or of several tenants."""
     if len(keys) > MAX_KEYS:
         raise InvalidInput(f"One read takes up to {MAX_KEYS:,} keys, not {len(keys):,}. Split it.")
     tenant = b""
@@ -326,13 +361,13 @@ def validate_read(keys: Sequence[bytes]) -> None:
 
 
 def validate_scan(prefix: bytes, limit: int) -> None:
-    """Raise `InvalidInput` for a scan that is not within one tenant, or whose page no backend serves."""
+    """Raise `InvalidInput` for a scan across tenants or an invalid limit."""
     validate_limit(limit)
     if not has_tenant(prefix):
-        raise InvalidInput("A scan stays within one tenant: its prefix begins with keys.pack(tenant).")
+        raise InvalidInput("A scan must stay within one tenant. Begin its prefix with keys.pack(tenant).")
 
 
 def validate_limit(limit: int) -> None:
-    """Raise `InvalidInput` for a page size that no backend serves."""
+    """Raise `InvalidInput` for an invalid page size."""
     if not 1 <= limit <= MAX_KEYS:
-        raise InvalidInput(f"A limit is from 1 to {MAX_KEYS:,}, not {limit}.")
+        raise InvalidInput(f"A limit must be from 1 to {MAX_KEYS:,}, not {limit}.")

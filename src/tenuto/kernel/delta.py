@@ -1,8 +1,8 @@
-"""How one tree comes out of another, as plain data to be stored, and how to put it back.
+"""Compute the difference between two trees as plain data, and apply it.
 
-A dict's change names the keys that are gone and how the others changed; a list's is a row of steps that copy
-runs of old elements, wherever they stood, and add new ones. So an append, an edit in place, an insertion or a
-list cut at its front are each as small as what is new.
+The delta of a dict lists the removed keys and the changes of the others. The delta of a list is a sequence of
+steps that copy runs of old elements and add new ones. So an append, an edit in place, an insertion or a trim
+at the front costs only what is new.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LIST: Final = 2
 
 
 def change(old: Node, new: Node) -> list[Any] | None:
-    """Return how `new` comes out of `old`, as plain data to be encoded, or None if they are the same."""
+    """Return the delta from `old` to `new` as plain data, or None if they are equal."""
     if old is new or old.digest == new.digest:
         return None
     if type(old) is Fields and type(new) is Fields:
@@ -46,7 +46,7 @@ def _change_fields(old: Fields, new: Fields) -> list[Any]:
 
 
 def _program(old: Elements, new: Elements) -> list[Any]:
-    """Return the list as a row of steps: [from, count] copies, bytes add, [from, [change]] copies and changes."""
+    """Return a list's delta as steps: [from, count] copies, bytes add, [from, [change]] copies and changes."""
     same, longer = _matched(old, new)
     steps: list[Any] = []
     other = _Search(old, same | longer.keys())
@@ -64,7 +64,7 @@ def _program(old: Elements, new: Elements) -> list[Any]:
 
 
 def _matched(old: Elements, new: Elements) -> tuple[set[int], dict[int, bytes]]:
-    """Return the runs that are the same, and those that only have more at their end, with what is added."""
+    """Return the runs that are equal, and those that only gained elements at their end, with the added elements."""
     same: set[int] = set()
     longer: dict[int, bytes] = {}
     for number, (before, run) in enumerate(zip(old.runs, new.runs, strict=False)):
@@ -76,7 +76,7 @@ def _matched(old: Elements, new: Elements) -> tuple[set[int], dict[int, bytes]]:
 
 
 class _Search:
-    """The elements of a list that are not in a run that was matched as a whole."""
+    """An index of the old elements outside of the runs that matched as a whole."""
 
     def __init__(self, old: Elements, matched: set[int]) -> None:
         self.old = old
@@ -84,7 +84,7 @@ class _Search:
         self.keys: dict[int, bytes] = {}
         self.copied: set[int] = set()
         self.expected = 0
-        """The one behind the last that was copied: the likeliest next."""
+        """The position after the last copied element: the likeliest next match."""
         for number, run in enumerate(old.runs):
             if number not in matched:
                 for at, (key, _) in enumerate(_elements(run), number * RUN):
@@ -92,7 +92,7 @@ class _Search:
                     self.keys[at] = key
 
     def find(self, key: bytes) -> int | None:
-        """Return where an element stood."""
+        """Return the old position of an element, or None."""
         found = self.expected if self.keys.get(self.expected) == key else self.where.get(key)
         if found is not None:
             self.copied.add(found)
@@ -101,7 +101,7 @@ class _Search:
 
 
 def _find(steps: list[Any], other: _Search, run: Piece | Run, start: int) -> None:
-    """Add the steps for a run: each of its elements is copied, changed from what is in its place, or new."""
+    """Add the steps for a run: each element is copied, changed from the old one at its position, or new."""
     for at, (key, node) in enumerate(_elements(run), start):
         found = other.find(key)
         if found is not None:
@@ -118,7 +118,7 @@ def _find(steps: list[Any], other: _Search, run: Piece | Run, start: int) -> Non
 
 
 def _added(old: Piece | Run, new: Piece | Run) -> bytes | None:
-    """Return what a run has gained at its end, if that is all that happened to it: what happens most."""
+    """Return what a run gained at its end if nothing else changed, which is the most common change."""
     if type(old) is not Piece or type(new) is not Piece:
         return None
     before, after = without_head(old.data), without_head(new.data)
@@ -132,15 +132,15 @@ def _equal(old: Piece | Run, new: Piece | Run) -> bool:
 
 
 def _elements(run: Piece | Run) -> list[tuple[bytes, Node | None]]:
-    """Return what each element is known by, and its tree if it has one."""
+    """Return the identity of each element, and its tree if it has one."""
     if type(run) is Run:
-        # By its bytes where it may have been part of one piece before; 0xc1 begins no encoding.
+        # By its bytes if it may have been part of one piece before; no encoding begins with 0xc1.
         return [(b"".join(node.pieces()) if node.size <= WIDE else b"\xc1" + node.digest, node) for node in run.of]
     return [(ormsgpack.packb(element), None) for element in codec.unpack_plain(run.data)]  # type: ignore[union-attr]
 
 
 def _edit(other: _Search, at: int, node: Node | None) -> list[Any] | None:
-    """Return how a large element comes out of the one in its place, if that one is not needed elsewhere."""
+    """Return the delta of a large element from the old one at its position, if that one is not copied elsewhere."""
     if node is None or at >= other.old.count:
         return None
     run = other.old.runs[at // RUN]
@@ -171,15 +171,15 @@ def _joined_step(step: Any) -> Any:
     return array_head(len(step)) + b"".join(step) if type(step[0]) is bytes else step
 
 
-# -- putting it back -------------------------------------------------------------------------------
+# -- applying a delta ------------------------------------------------------------------------------
 
 
 def apply(plain: Any, how: list[Any]) -> Any:
-    """Return a state, as plain data, with a change applied to it. It may be changed in place."""
+    """Apply a delta to a state of plain data and return the result. The state may be changed in place."""
     try:
         return _apply(plain, how)
     except (TypeError, KeyError, IndexError, ValueError, AttributeError) as error:
-        raise Damaged(f"A stored change does not fit what it follows ({error!r}); restore it from a backup.") from error
+        raise Damaged(f"A stored delta does not fit its base ({error!r}). Restore it from a backup.") from error
 
 
 def _apply(plain: Any, how: list[Any]) -> Any:
@@ -189,7 +189,7 @@ def _apply(plain: Any, how: list[Any]) -> Any:
     if kind == _LIST:
         return _follow(plain, how[1])
     if kind != _DICT:
-        raise ValueError(f"a change of kind {kind}")
+        raise ValueError(f"unknown delta kind {kind}")
     _, gone, changed, order = how
     for name in gone:
         del plain[name]
@@ -211,8 +211,8 @@ def _follow(plain: list[Any], program: list[Any]) -> list[Any]:
             continue
         end = start + what
         if not 0 <= start <= end <= len(plain):
-            raise IndexError("elements that are not there")
-        # What was passed already may be copied a second time; that one is of its own, for a later change may edit it.
+            raise IndexError("elements out of range")
+        # An element that is copied a second time is cloned, because a later change may edit one of the two.
         out += plain[start:end] if start >= mark else [_again(element) for element in plain[start:end]]
         mark = max(mark, end)
     return out

@@ -1,4 +1,4 @@
-"""Lengths of time as people write them: seconds, a timedelta, or words such as "24h"."""
+"""Durations: seconds, a timedelta, or text such as "24h"."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _word = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d|w)")
 
 
 def seconds(value: Duration, what: str = "duration") -> float:
-    """Return a length of time in seconds; `InvalidInput` says what can be written instead."""
+    """Return a duration in seconds, or raise `InvalidInput` with the accepted forms."""
     if isinstance(value, timedelta):
         length = value.total_seconds()
     elif isinstance(value, str):
@@ -25,26 +25,31 @@ def seconds(value: Duration, what: str = "duration") -> float:
             length += float(found[1]) * _UNITS[found[2]]
             at = found.end()
         if at == 0 or value[at:].strip():
-            raise InvalidInput(f'A {what} is seconds, a timedelta or words like "90s" or "1h 30m", not {value!r}.')
+            raise InvalidInput(f'A {what} must be seconds, a timedelta or text like "90s" or "1h 30m", not {value!r}.')
     elif isinstance(value, int | float) and not isinstance(value, bool):
         length = float(value)
     else:
-        raise InvalidInput(f'A {what} is seconds, a timedelta or words like "24h", not {type(value).__name__}.')
+        raise InvalidInput(f'A {what} must be seconds, a timedelta or text like "24h", not {type(value).__name__}.')
     if not math.isfinite(length) or length < 0:
-        raise InvalidInput(f"A {what} is a length of time, 0 or more, not {value!r}.")
+        raise InvalidInput(f"A {what} must be finite and 0 or more, not {value!r}.")
     return length
 
 
+def patience(wait: Duration | None) -> float:
+    """Return the seconds that `wait=` allows: None does not wait, `math.inf` waits for ever."""
+    return 0.0 if wait is None else math.inf if wait == math.inf else seconds(wait, "wait")
+
+
 def ttl(value: Duration | None) -> float | None:
-    """Return a time to live in seconds, or None for ever."""
+    """Return a time to live in seconds, or None for no expiry."""
     if value is None:
         return None
     length = seconds(value, "ttl")
     if length == 0:
-        raise InvalidInput("A ttl is longer than 0; to end a value now, use the call that ends it.")
+        raise InvalidInput("A ttl must be greater than 0. Leave it out for a value without expiry.")
     return length
 
 
 def moment(at: float) -> datetime:
-    """Return seconds since 1970 as an aware UTC datetime."""
+    """Convert seconds since 1970 to an aware UTC datetime."""
     return datetime.fromtimestamp(at, UTC)

@@ -1,8 +1,8 @@
-"""Keys: tuples of names and numbers, encoded so that bytes sort as the tuples do.
+"""Keys: tuples of names and numbers, encoded so that the bytes sort like the tuples.
 
-The encoding is FoundationDB's tuple layer, for `str`, `bytes` and `int`: a tag, the content, and for
-text a terminator, with NUL escaped. So the key of ("a",) is a prefix of the key of ("a", "b") and not
-of ("ab",), and no name can reach out of its place. Every key begins with the tenant and the scope.
+The encoding is FoundationDB's tuple layer for `str`, `bytes` and `int`: a tag, the content, and for
+text a terminator, with NUL escaped. So the key of ("a",) is a prefix of the key of ("a", "b") but not
+of ("ab",), and no name can imitate several parts. Every key begins with the tenant and the scope.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def pack(*parts: Part) -> bytes:
         elif isinstance(part, int) and not isinstance(part, bool):
             out += _integer(part)
         else:
-            raise InvalidInput(f"A key is made of str, bytes and int, not {type(part).__name__}.")
+            raise InvalidInput(f"A key must consist of str, bytes and int, not {type(part).__name__}.")
     return out
 
 
@@ -41,14 +41,14 @@ def _text(part: str) -> bytes:
     try:
         raw = part.encode()
     except UnicodeEncodeError:
-        raise InvalidInput("A name holds a lone surrogate, which is not text; encode it first.") from None
+        raise InvalidInput("A name contains a lone surrogate, which is not text. Encode it first.") from None
     return raw if b"\x00" not in raw else raw.replace(b"\x00", b"\x00\xff")
 
 
 def _integer(number: int) -> bytes:
     size = (abs(number).bit_length() + 7) // 8
     if size > 8:
-        raise InvalidInput("A number in a key has up to 64 bits.")
+        raise InvalidInput("A number in a key must fit in 64 bits.")
     if number >= 0:
         return bytes([_ZERO + size]) + number.to_bytes(size, "big")
     return bytes([_ZERO - size]) + (number + (1 << 8 * size) - 1).to_bytes(size, "big")
@@ -66,7 +66,7 @@ def unpack(key: bytes) -> tuple[Part, ...]:
             while end >= 0 and key[end + 1 : end + 2] == b"\xff":
                 end = key.find(b"\x00", end + 2)
             if end < 0:
-                raise InvalidInput("This is not a key: a text has no end.")
+                raise InvalidInput("Invalid key: a part has no terminator.")
             raw = key[at:end].replace(b"\x00\xff", b"\x00")
             parts.append(raw.decode() if tag == _TEXT else raw)
             at = end + 1
@@ -76,37 +76,37 @@ def unpack(key: bytes) -> tuple[Part, ...]:
             parts.append(number if tag >= _ZERO else number - (1 << 8 * size) + 1)
             at += size
         else:
-            raise InvalidInput(f"This is not a key: {tag:#04x} begins no part.")
+            raise InvalidInput(f"Invalid key: unknown tag {tag:#04x}.")
     return tuple(parts)
 
 
 def tenant_of(key: bytes) -> bytes:
-    """Return the first part of a key, the tenant, still encoded; the whole key if it has no such part."""
+    """Return the encoded tenant of a key; the whole key if it does not begin with one."""
     found = _tenant(key)
     return found[0] if found is not None else key
 
 
 def has_tenant(key: bytes) -> bool:
-    """Tell whether a key, or a prefix of keys, begins with a whole tenant."""
+    """Return whether a key, or a prefix of keys, begins with a whole tenant."""
     return _tenant(key) is not None
 
 
 def scope_of(key: bytes) -> bytes:
-    """Return the first two parts of a key, tenant and scope, still encoded."""
+    """Return the encoded tenant and scope of a key."""
     found = _scope(key)
     if found is None:
-        raise InvalidInput("A key begins with a tenant and a scope, both text; build it with keys.pack.")
+        raise InvalidInput("A key must begin with a tenant and a scope, both text. Build it with keys.pack.")
     return found[0]
 
 
 def after_prefix(prefix: bytes) -> bytes | None:
-    """Return the first key behind everything that begins with `prefix`, or None if nothing is."""
+    """Return the first key after all keys with `prefix`, or None if there is no such key."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
 
 
 def named(value: str, what: str) -> bytes:
-    """Return a name as the part of a key that it makes, or raise `InvalidInput` that says why it cannot."""
+    """Encode a name as a part of a key, or raise `InvalidInput` with the reason."""
     if type(value) is str and 0 < len(value) <= 512 and "\x00" not in value:
         raw = value.encode() if value.isascii() else _text(value)
         return b"\x02%b\x00" % raw
@@ -114,15 +114,15 @@ def named(value: str, what: str) -> bytes:
 
 
 def name(value: str, what: str) -> str:
-    """Return `value` if it can name a thing, else raise `InvalidInput` that says why not."""
+    """Return `value` if it is a valid name, else raise `InvalidInput` with the reason."""
     if type(value) is not str:
-        raise InvalidInput(f"A {what} is a str, not {type(value).__name__}.")
+        raise InvalidInput(f"A {what} must be a str, not {type(value).__name__}.")
     if not value:
-        raise InvalidInput(f"A {what} has at least one character.")
+        raise InvalidInput(f"A {what} must not be empty.")
     if len(value) > 512:
-        raise InvalidInput(f"A {what} takes up to 512 characters; this one has {len(value):,}. Use a digest of it.")
+        raise InvalidInput(f"A {what} may have up to 512 characters; this one has {len(value):,}. Use a digest of it.")
     if "\x00" in value:
-        raise InvalidInput(f"A {what} holds a NUL character; use one without.")
+        raise InvalidInput(f"A {what} must not contain a NUL character.")
     if not value.isascii():
-        _text(value)  # refuses lone surrogates
+        _text(value)  # rejects lone surrogates
     return value

@@ -1,13 +1,13 @@
-"""A state as a tree of encoded pieces, so that the next one costs what changed.
+"""A state as a tree of encoded pieces, so that storing the next state costs only what changed.
 
-`grow` encodes a state piece by piece into a tree: small things are one piece, a large dict has a piece
-for each key, a long list one for every 64 elements. Given the tree of the state before, a piece whose
-bytes are the same *is* the old piece. Nothing is taken on trust: an element edited in place, moved,
-inserted, removed or changed in type has other bytes, and is found. Finding costs the encoding of the
-state; storing, hashing and writing cost only what changed.
+`grow` encodes a state into a tree: a small value is one piece, a large dict has one piece for each key,
+a long list one for every 64 elements. Given the tree of the previous state, a piece with equal bytes
+is reused. Every value is encoded and compared, so an element that was edited in place, moved, inserted,
+removed or changed in type is always found. Finding changes costs one encoding of the state; storing,
+hashing and writing cost only what changed.
 
-Texts and bytes beyond `LARGE` are held apart, as a reference by digest. The digest of a tree covers every
-byte, and the tree depends on the state alone, not on how it came about.
+Texts and bytes above `LARGE` are stored separately and referenced by digest. The digest of a tree covers
+every byte, and the tree depends only on the state, not on its history.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from tenuto.errors import NotStorable
 from tenuto.kernel import codec
 
 SMALL: Final = 1_024
-"""A dict or list whose encoding is no longer than this is one piece."""
+"""A dict or list with an encoding up to this length is one piece."""
 RUN: Final = 64
-"""So many elements of a list make one piece."""
+"""Number of list elements in one piece."""
 WIDE: Final = 65_536
-"""A piece of a list that is longer than this is kept element by element."""
+"""A piece of a list that is longer than this is split into its elements."""
 LARGE: Final = 65_536
-"""A text or bytes of this length is held apart."""
+"""A text or bytes of at least this length is stored separately."""
 
 _pack = ormsgpack.packb
-_sha256 = hashlib.sha256
+_blake2b = hashlib.blake2b
 
 Hold: TypeAlias = Callable[[str | bytes], bytes]
-"""Takes a large text or bytes and returns the packed reference that stands for it."""
+"""Stores a large text or bytes and returns the encoded reference to it."""
 
 
 class Piece:
-    """Bytes that are compared, hashed and stored as one."""
+    """Bytes that are compared, hashed and stored as a unit."""
 
     __slots__ = ("data", "digest", "holds", "size")
 
     def __init__(self, data: bytes, *, holds: bool = False) -> None:
         self.data = data
         self.size: int = len(data)
-        self.holds = holds  # a reference is inside: encoding the value anew would bring the large thing back
-        self.digest: bytes = _sha256(b"p" + data).digest()[:16]
+        self.holds = holds  # contains a reference: encoding the value again would inline the large content
+        self.digest: bytes = _blake2b(b"p" + data).digest()[:16]
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the encoding, piece by piece."""
@@ -54,7 +54,7 @@ class Piece:
 
 
 class Fields:
-    """A dict with text keys, each value a tree of its own."""
+    """A dict with text keys; each value is a tree."""
 
     __slots__ = ("digest", "of", "size")
 
@@ -63,7 +63,7 @@ class Fields:
         names = [_pack(name) for name in of]
         self.size: int = len(map_head(len(of))) + sum(map(len, names)) + sum([node.size for node in of.values()])
         parts = [part for name, node in zip(names, of.values(), strict=True) for part in (name, node.digest)]
-        self.digest: bytes = _sha256(b"d" + b"".join(parts)).digest()[:16]
+        self.digest: bytes = _blake2b(b"d" + b"".join(parts)).digest()[:16]
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the encoding, piece by piece."""
@@ -74,14 +74,14 @@ class Fields:
 
 
 class Run:
-    """Up to 64 elements of a list that are too large together to be one piece."""
+    """Up to 64 elements of a list that together are too large for one piece."""
 
     __slots__ = ("digest", "of", "size")
 
     def __init__(self, of: list[Node]) -> None:
         self.of = of
         self.size: int = len(array_head(len(of))) + sum([node.size for node in of])
-        self.digest: bytes = _sha256(b"r" + b"".join([node.digest for node in of])).digest()[:16]
+        self.digest: bytes = _blake2b(b"r" + b"".join([node.digest for node in of])).digest()[:16]
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the encoding, piece by piece."""
@@ -100,7 +100,7 @@ class Elements:
         self.count = count
         heads = sum([len(array_head(min(RUN, count - at))) for at in range(0, count, RUN)])
         self.size: int = len(array_head(count)) + sum([run.size for run in runs]) - heads
-        self.digest: bytes = _sha256(b"l" + b"".join([run.digest for run in runs])).digest()[:16]
+        self.digest: bytes = _blake2b(b"l" + b"".join([run.digest for run in runs])).digest()[:16]
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the encoding, piece by piece."""
@@ -116,27 +116,27 @@ class Elements:
 Node: TypeAlias = Piece | Fields | Run | Elements
 
 
-# -- growing ---------------------------------------------------------------------------------------
+# -- building --------------------------------------------------------------------------------------
 
 
 class Way(NamedTuple):
-    """How values become bytes: by `pack`, and those beyond `LARGE` by `hold`."""
+    """How values are encoded: by `pack`, and those above `LARGE` by `hold`."""
 
     pack: Callable[[Any], bytes]
     hold: Hold | None
 
 
 def grow(state: Any, old: Node | None = None, hold: Hold | None = None) -> Node:
-    """Return the tree of a state; what is the same as in `old` is taken from there."""
+    """Return the tree of a state, reusing equal pieces of `old`."""
     try:
         return _grow(state, old, Way(codec.pack, hold))
     except NotStorable:
-        codec.encode(state)  # the same complaint, with the path from the top
+        codec.encode(state)  # raises the same error with the path from the root
         raise
 
 
 def regrow(plain: Any) -> Node:
-    """Return the tree of a state that was stored and is plain data now: the same tree as when it was grown."""
+    """Return the tree of a state decoded to plain data; it equals the tree that was stored."""
     return _grow(plain, None, Way(ormsgpack.packb, None))
 
 
@@ -222,7 +222,7 @@ def _grow_run(values: list[Any], old: Piece | Run | None, way: Way) -> Piece | R
 
 
 def _joined(node: Node, old: Node | None) -> Piece:
-    """Return as one piece what turned out small."""
+    """Merge a node that turned out small into one piece."""
     return _piece(b"".join(node.pieces()), old, holds=_holds(node))
 
 
@@ -234,7 +234,7 @@ def _holds(node: Node) -> bool:
 
 
 def largest(node: Node) -> str:
-    """Return the path of the part that makes a tree large: down to where no part is half of it."""
+    """Return the path of the largest part: follow parts of at least half the size."""
     path = ""
     while type(node) is not Piece:
         inner: list[tuple[str, Node]]
@@ -251,28 +251,28 @@ def largest(node: Node) -> str:
     return path.removeprefix(".") or "the state"
 
 
-# -- MessagePack's heads ----------------------------------------------------------------------------
+# -- MessagePack headers ---------------------------------------------------------------------------
 
 
 def map_head(count: int) -> bytes:
-    """Return how MessagePack begins a dict."""
+    """Return the MessagePack header of a dict."""
     if count < 16:
         return bytes([0x80 | count])
     return b"\xde" + count.to_bytes(2, "big") if count < 1 << 16 else b"\xdf" + count.to_bytes(4, "big")
 
 
 def array_head(count: int) -> bytes:
-    """Return how MessagePack begins a list."""
+    """Return the MessagePack header of a list."""
     if count < 16:
         return bytes([0x90 | count])
     return b"\xdc" + count.to_bytes(2, "big") if count < 1 << 16 else b"\xdd" + count.to_bytes(4, "big")
 
 
 def count_of(data: bytes) -> int:
-    """Return how many elements an encoded run has."""
+    """Return the number of elements of an encoded run."""
     return data[0] & 0x0F if data[0] < 0xDC else int.from_bytes(data[1:3], "big")
 
 
 def without_head(data: bytes) -> bytes:
-    """Return the elements of an encoded run, one behind the other."""
+    """Return the concatenated elements of an encoded run."""
     return data[1:] if data[0] < 0xDC else data[3:]

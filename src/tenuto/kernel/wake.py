@@ -1,7 +1,7 @@
-"""Sleeping until another thread says that there is something to do.
+"""An event for one waiting thread that is safe against Control-C.
 
-What the standard library has for it is written in Python: Control-C between two of its lines leaves a lock held, and
-whoever comes next waits for ever. This is one lock and nothing else, taken and given back by single calls.
+`threading.Event` is written in Python: Control-C between two of its lines can leave its lock held, and the next
+caller blocks for ever. This class is a single lock, acquired and released by single C calls.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import threading
 
 
 class Wake:
-    """Wakes one thread, which sleeps in `wait`; said while nobody sleeps, it is heard by who comes next, once."""
+    """An event that wakes one thread from `wait`, now or at its next call, and is then cleared."""
 
     def __init__(self) -> None:
         self._asleep = threading.Lock()
         self._asleep.acquire()
 
     def set(self) -> None:
-        """Wake the one who sleeps, or who comes next. Saying it again changes nothing."""
-        try:  # noqa: SIM105 - what that suggests is written in Python too
+        """Wake the waiting thread, or the next one to wait. Setting it twice is the same as once."""
+        try:  # noqa: SIM105 - contextlib.suppress is written in Python too
             self._asleep.release()
-        except RuntimeError:  # said already, and not heard yet
+        except RuntimeError:  # already set
             pass
 
     def wait(self, seconds: float = -1) -> bool:
-        """Sleep until it is said, and no longer than so many seconds; tell whether it was."""
+        """Block until the event is set, for at most `seconds`; return whether it was set."""
         return self._asleep.acquire(timeout=min(seconds, threading.TIMEOUT_MAX) if seconds >= 0 else -1)

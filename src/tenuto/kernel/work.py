@@ -1,9 +1,16 @@
-"""Work that calls the user's code: written once, for the blocking and the async face.
+"""Code that may wait, written once for the blocking and the async API.
 
-Such work is a generator that asks for one thing at a time and is given its outcome: `Steps`, to be driven to their
-end (commits); a `Pause`, to be waited for; or a `Call` of a function that somebody else wrote. All three are
-done by whoever drives it, here with blocking, in the async face with awaiting. The generator itself never
-blocks, so an event loop may run it.
+`Work` is a generator that yields requests, receives their results, and returns its own. The requests:
+
+- `Sleep(seconds, bell)` waits, until a notification at most;
+- `Call(fn, args, …)` calls the user's code and returns its value;
+- `Store(part)` runs a part that calls the store and returns its result;
+- `Item(value)` passes a value to the reader of a `Stream`.
+
+`perform` serves them by blocking, `aio.bridge.perform` by awaiting. An event loop must not block, so code runs in
+one of two places. Code inside a `Store` may call the store: the async API runs it on a thread, and it may request
+only `Sleep`. All other code only decides. It runs in the caller's thread, so on the event loop, in call order and
+with the caller's context variables.
 """
 
 from __future__ import annotations
@@ -12,44 +19,64 @@ import contextvars
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from tenuto.errors import TimedOut
-from tenuto.kernel.bell import Pause
-from tenuto.kernel.clock import Clock
-from tenuto.kernel.transact import Steps, Timed, drive
+from tenuto.kernel.bell import Bell
+from tenuto.kernel.clock import Clock, SystemClock
 
 P = ParamSpec("P")
 R = TypeVar("R")
-S = TypeVar("S", bound=Timed)
+T = TypeVar("T")
+C = TypeVar("C", bound="Clocked")
+
+
+class Sleep(NamedTuple):
+    """Wait this many seconds, or until the bell is set."""
+
+    seconds: float
+    bell: Bell | None = None
+
+    def block(self, clock: Clock) -> None:
+        """Block this thread. A test's clock advances by itself and ignores the bell."""
+        if self.bell is None or not isinstance(clock, SystemClock):
+            clock.sleep(self.seconds)
+        else:
+            self.bell.wait(self.seconds)
+
+
+class Interrupted(BaseException):
+    """A coroutine was cancelled because its caller may no longer write the result."""
 
 
 class Call(NamedTuple):
-    """A call of the user's code, in the surroundings that it is to see."""
+    """Call the user's code inside a context manager, and return its value."""
 
     fn: Callable[..., Any]
     args: tuple[Any, ...]
     around: Callable[[], AbstractContextManager[object]]
     what: str
-    """What it is called in an error."""
+    """The name of the call in errors."""
     timeout: float | None = None
+    on_lost: Callable[[Callable[[], None] | None], None] | None = None
+    """Registers what to call when the result is no longer wanted; a coroutine is then cancelled with `Interrupted`."""
 
-    def here(self) -> Any:
-        """Make the call in this thread, or beside it where it may take only so long; return its value."""
+    def block(self) -> Any:
+        """Call in this thread, or in a new one if there is a timeout; return the value."""
         if inspect.iscoroutinefunction(self.fn):
-            raise TypeError(f"{self.what} is a coroutine function, which only an AsyncTenuto's run can await.")
+            raise TypeError(f"{self.what} is a coroutine function. Use a run of AsyncTenuto to await it.")
         with self.around():
-            value = self.fn(*self.args) if self.timeout is None else self._beside()
+            value = self.fn(*self.args) if self.timeout is None else self._in_thread()
         if inspect.isawaitable(value):
             if inspect.iscoroutine(value):
                 value.close()
-            raise TypeError(f"{self.what} returned an awaitable, which only an AsyncTenuto's run can await.")
+            raise TypeError(f"{self.what} returned an awaitable. Use a run of AsyncTenuto to await it.")
         return value
 
-    def _beside(self) -> Any:
-        """Make the call in a thread of its own, and leave it there when its time is over."""
+    def _in_thread(self) -> Any:
+        """Call in a new thread, which is abandoned after the timeout."""
         outcome: list[Any] = []
         problem: list[BaseException] = []
         context = contextvars.copy_context()
@@ -57,7 +84,7 @@ class Call(NamedTuple):
         def run() -> None:
             try:
                 outcome.append(context.run(self.fn, *self.args))
-            except BaseException as error:  # noqa: BLE001 - it is raised again where it is waited for
+            except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
                 problem.append(error)
 
         thread = threading.Thread(target=run, name=f"tenuto {self.what}", daemon=True)
@@ -70,41 +97,153 @@ class Call(NamedTuple):
         return outcome[0]
 
     def late(self) -> TimedOut:
-        """Return the error of a call that took too long."""
-        return TimedOut(f"{self.what} took longer than {self.timeout:g} s. What it began may still happen.")
+        """Return the error of a call that timed out."""
+        return TimedOut(f"{self.what} took longer than {self.timeout:g} s. Its effects may still happen.")
 
 
-Work = Generator[Steps[Any] | Pause | Call, Any, R]
-"""A piece of work that asks for what it cannot do by itself, and returns its result."""
+class Store(NamedTuple):
+    """Run a part that calls the store, work or a plain function, and return its result."""
+
+    part: Work[Any] | Callable[[], Any]
 
 
-def worked(work: Callable[Concatenate[S, P], Work[R]]) -> Callable[Concatenate[S, P], R]:
-    """Make work an ordinary method, which blocks, by its object's `clock`."""
+class Item(NamedTuple, Generic[T]):
+    """Pass a value to the reader of a stream."""
 
-    @functools.wraps(work)
-    def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return perform(work(self, *args, **kwargs), self.clock)
+    value: T
 
-    method.work = work  # type: ignore[attr-defined]
+
+Work = Generator[Sleep | Call | Store, Any, R]
+"""Code that yields requests and returns its result."""
+Stream = Generator[Sleep | Item[T], None, None]
+"""Store code that yields items, and sleeps while there are none."""
+
+
+class Clocked(Protocol):
+    """An object whose methods may wait, by its clock."""
+
+    @property
+    def _clock(self) -> Clock: ...
+
+
+class Kind(NamedTuple):
+    """The generator that a public method was made from, and where it runs."""
+
+    make: Callable[..., Any]
+    where: Literal["store", "caller", "stream"]
+
+
+_KINDS: dict[Callable[..., Any], Kind] = {}
+
+
+def kind_of(method: Callable[..., Any]) -> Kind | None:
+    """Return the kind of a method made by a decorator of this module, else None."""
+    return _KINDS.get(method)
+
+
+def register(method: Callable[..., Any], kind: Kind) -> None:
+    """Record the kind of a method, for the async API and for `work_of`."""
+    _KINDS[method] = kind
+
+
+def work_of(method: Callable[P, R]) -> Callable[P, Work[R]]:
+    """Return the work of a bound method, for use as a part of other work."""
+    return functools.partial(_KINDS[method.__func__].make, method.__self__)  # type: ignore[attr-defined]
+
+
+def on_store(make: Callable[Concatenate[C, P], Work[R]]) -> Callable[Concatenate[C, P], R]:
+    """Make store code a blocking method. The async API runs it on a thread."""
+
+    @functools.wraps(make)
+    def method(self: C, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        work = make(self, *args, **kwargs)
+        try:
+            request = work.send(None)
+        except StopIteration as done:  # the usual case: it waited for nothing
+            return done.value  # type: ignore[no-any-return]
+        return _answer(work, request, self._clock)
+
+    return _made(method, Kind(make, "store"))
+
+
+def on_caller(make: Callable[Concatenate[C, P], Work[R]]) -> Callable[Concatenate[C, P], R]:
+    """Make work that does not call the store itself a blocking method. The async API runs it on the event loop."""
+
+    @functools.wraps(make)
+    def method(self: C, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return perform(make(self, *args, **kwargs), self._clock)
+
+    return _made(method, Kind(make, "caller"))
+
+
+def streamed(make: Callable[Concatenate[C, P], Stream[T]]) -> Callable[Concatenate[C, P], Iterator[T]]:
+    """Make a stream a method that returns a blocking iterator."""
+
+    @functools.wraps(make)
+    def method(self: C, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        return Items(make(self, *args, **kwargs), self._clock)
+
+    return _made(method, Kind(make, "stream"))
+
+
+def _made(method: Callable[P, R], kind: Kind) -> Callable[P, R]:
+    """Give a method the return type of its work, and record its kind."""
+    shown = str(kind.make.__annotations__["return"])
+    inner = shown[shown.index("[") + 1 : -1]
+    method.__annotations__["return"] = f"Iterator[{inner}]" if kind.where == "stream" else inner
+    del method.__wrapped__  # type: ignore[attr-defined]
+    method.__signature__ = inspect.signature(kind.make).replace(  # type: ignore[attr-defined]
+        return_annotation=method.__annotations__["return"]
+    )
+    register(method, kind)
     return method
 
 
 def perform(work: Work[R], clock: Clock) -> R:
-    """Do work to its end, in this thread."""
-    given: Any = None
-    problem: BaseException | None = None
+    """Run work to its end in this thread."""
+    try:
+        request = work.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    return _answer(work, request, clock)
+
+
+def _answer(work: Work[R], request: Sleep | Call | Store, clock: Clock) -> R:
     while True:
+        given: Any = None
+        problem: BaseException | None = None
         try:
-            asked = work.send(given) if problem is None else work.throw(problem)
+            kind = type(request)
+            if kind is Store:
+                part = request.part  # type: ignore[union-attr]
+                given = part() if callable(part) else perform(part, clock)
+            elif kind is Call:
+                given = request.block()  # type: ignore[union-attr, call-arg]
+            else:
+                request.block(clock)  # type: ignore[union-attr, call-arg]
+        except BaseException as error:  # noqa: BLE001 - passed to the work, which decides
+            problem = error
+        try:
+            request = work.send(given) if problem is None else work.throw(problem)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
-        given = problem = None
-        try:
-            if type(asked) is Call:
-                given = asked.here()
-            elif type(asked) is Pause:
-                asked.sleep(clock)
-            else:
-                given = drive(asked, clock)  # type: ignore[arg-type]
-        except BaseException as error:  # noqa: BLE001 - the work decides what becomes of it
-            problem = error
+
+
+class Items(Iterator[T]):
+    """A stream as a blocking iterator. `stream` and `clock` let an event loop wait for it instead."""
+
+    def __init__(self, stream: Stream[T], clock: Clock) -> None:
+        self.stream = stream
+        self.clock = clock
+
+    def __next__(self) -> T:
+        """Return the next item; wait for it."""
+        for request in self.stream:
+            if isinstance(request, Item):
+                return request.value  # type: ignore[no-any-return]
+            request.block(self.clock)
+        raise StopIteration
+
+    def close(self) -> None:
+        """End the stream."""
+        self.stream.close()

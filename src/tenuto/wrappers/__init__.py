@@ -1,1 +1,1 @@
-"""What every call passes through: the storage contract in, the same contract out."""
+"""Wrappers: each takes a backend and implements the same contract."""

@@ -1,7 +1,7 @@
-"""Make storage fail on purpose: before a call, after it, without its reply, or slowly.
+"""Inject storage faults: before a call, after it, instead of its reply, or as a delay.
 
-For tests, of tenuto and of programs that stand on it. Faults are armed one by one and go off once each,
-in the order in which they were armed, at the first call of their verb.
+For tests of tenuto and of programs that use it. Each fault is armed once and fires once, at the next call of
+its verb, in the order of arming.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Fault(NamedTuple):
 
 
 class Faults:
-    """Passes every call through until an armed fault goes off."""
+    """Forward every call until an armed fault fires."""
 
     def __init__(self, backend: Backend, *, clock: Clock | None = None) -> None:
         self._backend = backend
@@ -34,50 +34,50 @@ class Faults:
         self._armed: list[_Fault] = []
 
     def fail_before(self, verb: Verb = "commit", error: BaseException | None = None) -> None:
-        """Let the next call fail without reaching the store."""
-        failure = error or StorageUnavailable("A fault was injected before the call; nothing happened.")
+        """Make the next call fail without reaching the store."""
+        failure = error or StorageUnavailable("A fault was injected before the call. Nothing was written; try again.")
         self._armed.append(_Fault(verb, "before", failure, 0.0))
 
     def fail_after(self, error: BaseException, verb: Verb = "commit") -> None:
-        """Let the next call happen and then raise `error`, as a crash right after it would."""
+        """Make the next call succeed in the store and then raise `error`, like a crash right after it."""
         self._armed.append(_Fault(verb, "after", error, 0.0))
 
     def lose_reply(self, verb: Verb = "commit") -> None:
-        """Let the next call happen and its reply be lost: the caller cannot know."""
-        lost = StorageUnavailable("The reply was lost; commit again with the same request id.", outcome="unknown")
+        """Make the next call succeed in the store and lose its reply, so that the caller cannot know."""
+        lost = StorageUnavailable("The reply was lost. Commit again with the same request id.", outcome="unknown")
         self._armed.append(_Fault(verb, "after", lost, 0.0))
 
     def delay(self, seconds: float, verb: Verb = "commit") -> None:
-        """Let the next call take so much longer."""
+        """Delay the next call by this many seconds."""
         self._armed.append(_Fault(verb, "before", None, seconds))
 
     @property
     def armed(self) -> int:
-        """Return how many faults have not gone off yet."""
+        """Return the number of faults that have not fired yet."""
         return len(self._armed)
 
     def read(self, keys: Sequence[bytes]) -> list[Record | None]:
-        """Read, unless a fault goes off."""
+        """Read, unless a fault fires."""
         return self._faulty("read", lambda: self._backend.read(keys))
 
     def scan(
         self, prefix: bytes, *, after: bytes | None = None, limit: int = 100, reverse: bool = False
     ) -> list[Record]:
-        """Scan, unless a fault goes off."""
+        """Scan, unless a fault fires."""
         return self._faulty("scan", lambda: self._backend.scan(prefix, after=after, limit=limit, reverse=reverse))
 
     def entries(
         self, stream: bytes, *, after: int | None = None, limit: int = 100, reverse: bool = False
     ) -> list[Entry]:
-        """Read entries, unless a fault goes off."""
+        """Read entries, unless a fault fires."""
         return self._faulty("entries", lambda: self._backend.entries(stream, after=after, limit=limit, reverse=reverse))
 
     def commit(self, checks: Sequence[AnyCheck], writes: Sequence[Write], *, request: bytes | None = None) -> Commit:
-        """Commit, unless a fault goes off."""
+        """Commit, unless a fault fires."""
         return self._faulty("commit", lambda: self._backend.commit(checks, writes, request=request))
 
     def bell(self, stream: bytes) -> Bell:
-        """Return the store's own bell."""
+        """Return the backend's bell."""
         return self._backend.bell(stream)
 
     def now(self) -> float:
@@ -85,11 +85,11 @@ class Faults:
         return self._backend.now()
 
     def check(self) -> list[Finding]:
-        """Check, unless a fault goes off."""
+        """Check, unless a fault fires."""
         return self._faulty("check", self._backend.check)
 
     def stats(self) -> Mapping[str, Any]:
-        """Return the store's figures, unless a fault goes off."""
+        """Return the store's figures, unless a fault fires."""
         return self._faulty("stats", self._backend.stats)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Tell hooks of every call: one frozen event each. A hook can never fail a call, nor change it."""
+"""Report every call to hooks as one frozen event. A hook can neither change a call nor make it fail."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ _log = logging.getLogger("tenuto.hooks")
 
 
 class Observe:
-    """Passes every call through and tells the hooks how it went."""
+    """Forward every call and report it to the hooks."""
 
     def __init__(self, backend: Backend, hooks: Sequence[Hook]) -> None:
         self._backend = backend
         self._hooks = tuple(hooks)
 
     def read(self, keys: Sequence[bytes]) -> list[Record | None]:
-        """Read, and tell."""
-        return self._told("read", lambda: self._backend.read(keys), _of_records)
+        """Read, and report."""
+        return self._observed("read", lambda: self._backend.read(keys), _of_records)
 
     def scan(
         self, prefix: bytes, *, after: bytes | None = None, limit: int = 100, reverse: bool = False
     ) -> list[Record]:
-        """Scan, and tell."""
-        return self._told(
+        """Scan, and report."""
+        return self._observed(
             "scan", lambda: self._backend.scan(prefix, after=after, limit=limit, reverse=reverse), _of_records
         )
 
     def entries(
         self, stream: bytes, *, after: int | None = None, limit: int = 100, reverse: bool = False
     ) -> list[Entry]:
-        """Read entries, and tell."""
-        return self._told(
+        """Read entries, and report."""
+        return self._observed(
             "entries", lambda: self._backend.entries(stream, after=after, limit=limit, reverse=reverse), _of_records
         )
 
     def commit(self, checks: Sequence[AnyCheck], writes: Sequence[Write], *, request: bytes | None = None) -> Commit:
-        """Commit, and tell."""
+        """Commit, and report."""
         size = sum(len(write[1]) for write in writes if isinstance(write, Put | Append))
-        return self._told(
+        return self._observed(
             "commit",
             lambda: self._backend.commit(checks, writes, request=request),
             lambda _: (len(writes), size),
         )
 
     def bell(self, stream: bytes) -> Bell:
-        """Return the store's own bell."""
+        """Return the backend's bell."""
         return self._backend.bell(stream)
 
     def now(self) -> float:
@@ -61,35 +61,35 @@ class Observe:
         return self._backend.now()
 
     def check(self) -> list[Finding]:
-        """Check, and tell."""
-        return self._told("check", self._backend.check, lambda findings: (len(findings), 0))
+        """Check, and report."""
+        return self._observed("check", self._backend.check, lambda findings: (len(findings), 0))
 
     def stats(self) -> Mapping[str, Any]:
-        """Return the store's figures, and tell."""
-        return self._told("stats", self._backend.stats, lambda figures: (len(figures), 0))
+        """Return the store's figures, and report."""
+        return self._observed("stats", self._backend.stats, lambda figures: (len(figures), 0))
 
     def close(self) -> None:
         """Close the store."""
         self._backend.close()
 
-    def _told(self, verb: Verb, call: Callable[[], R], measure: Callable[[R], tuple[int, int]]) -> R:
+    def _observed(self, verb: Verb, call: Callable[[], R], measure: Callable[[R], tuple[int, int]]) -> R:
         began = time.perf_counter()
         try:
             result = call()
         except BaseException as error:
-            self._tell(verb, began, (0, 0), type(error).__name__, repeated=False)
+            self._report(verb, began, (0, 0), type(error).__name__, repeated=False)
             raise
         repeated = isinstance(result, Commit) and result.repeated
-        self._tell(verb, began, measure(result), None, repeated=repeated)
+        self._report(verb, began, measure(result), None, repeated=repeated)
         return result
 
-    def _tell(self, verb: Verb, began: float, measured: tuple[int, int], error: str | None, *, repeated: bool) -> None:
+    def _report(self, verb: Verb, began: float, sizes: tuple[int, int], error: str | None, *, repeated: bool) -> None:
         took = time.perf_counter() - began
-        event = Call(verb, took, *measured, error, correlation.current(), repeated)
+        event = Call(verb, took, *sizes, error, correlation.current(), repeated)
         for hook in self._hooks:
             try:
                 hook(event)
-            except Exception:  # noqa: BLE001 - whatever a hook does, the call stands
+            except Exception:  # noqa: BLE001 - a hook must not fail the call
                 _log.exception("A hook failed on %s; the call itself is not affected", verb)
 
 

@@ -1,4 +1,4 @@
-"""Let everything be read and nothing be written."""
+"""A read-only view of a store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tenuto.kernel.contract import AnyCheck, Backend, Commit, Entry, Finding, Re
 
 
 class ReadOnly:
-    """Shows a store to those who may not change it."""
+    """Forward reads and reject every commit."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -34,16 +34,16 @@ class ReadOnly:
 
     def commit(
         self,
-        checks: Sequence[AnyCheck],  # noqa: ARG002 - the contract's
+        checks: Sequence[AnyCheck],  # noqa: ARG002 - signature of the contract
         writes: Sequence[Write],  # noqa: ARG002
         *,
         request: bytes | None = None,  # noqa: ARG002
     ) -> Commit:
-        """Refuse."""
-        raise ReadOnlyError("This view of the store takes no writes; use a client that may write.")
+        """Raise `ReadOnly`."""
+        raise ReadOnlyError("This view of the store is read-only. Use a writable client.")
 
     def bell(self, stream: bytes) -> Bell:
-        """Return the store's own bell."""
+        """Return the backend's bell."""
         return self._backend.bell(stream)
 
     def now(self) -> float:

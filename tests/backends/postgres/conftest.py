@@ -1,11 +1,9 @@
 """One server for the session, a schema for each test."""
 
-import importlib.util
 import os
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,25 +11,13 @@ from typing import Any
 
 import psycopg
 import pytest
-
-_here = Path(__file__).parent
-for _path in (
-    *(_here / f"{name}.py" for name in ("pg_server", "pg_more", "pgbouncer")),
-    *map(_here.parent.joinpath, ("tls.py", "disk.py")),
-):
-    if _path.stem not in sys.modules:  # tests/capabilities has servers of the same kind
-        _spec = importlib.util.spec_from_file_location(_path.stem, _path)
-        sys.modules[_path.stem] = importlib.util.module_from_spec(_spec)
-        _spec.loader.exec_module(sys.modules[_path.stem])
-pg_server, pgbouncer = sys.modules["pg_server"], sys.modules["pgbouncer"]
+from support import pg_server, pgbouncer
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Any]:
-    found = pg_server.shared()
-    pg_server.SHARED = found
-    yield found
-    found.stop()
+def server(postgres: Any) -> Any:
+    pg_server.SHARED = postgres
+    return postgres
 
 
 @pytest.fixture(scope="module")

@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from contextlib import aclosing
 from typing import Any
 
-import pg_server
 import pytest
+from support import pg_server
 
 from tenuto import AsyncTenuto, Tenuto
 from tenuto.backends import _listener
-from tenuto.backends import _postgres_bells as bells
-from tenuto.backends.postgres import PostgresBackend
-from tenuto.capabilities import journal
+from tenuto.backends.postgres import PostgresBackend, bells
+from tenuto.capabilities._core import journal
 from tenuto.errors import StorageUnavailable
 from tenuto.hooks.events import Call
 from tenuto.kernel import keys
@@ -181,7 +180,7 @@ def test_a_notification_that_is_lost_costs_time_and_nothing_else(
     def away(*_: Any) -> None:
         raise StorageUnavailable("away")
 
-    monkeypatch.setattr(bells.Ringer, "_send", away)
+    monkeypatch.setattr(bells.Notifier, "_send", away)
     agent = Tenuto("writer", other)
     watching = Watching(store, "trip")
     pg_server.eventually(lambda: any(b.live for each in store._listener._bells.values() for b in each))

@@ -1,23 +1,19 @@
 """The short way of the commit that is made most: it does what the long way does, whatever it finds."""
 
-import sys
 import threading
-from pathlib import Path
 from typing import Any
 
-import pg_server
 import pytest
+from support import pg_server
+from support.short_commits import LOG, A, outcomes
 
-from tenuto.backends import _postgres_arguments
+from tenuto.backends.postgres import commit as committing
 from tenuto.errors import Conflict, RequestExpired, RequestReused
 from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.contract import REQUEST_LIFE, Append, Check, Put
-from tenuto.kernel.transact import drive, new_request, settle
+from tenuto.kernel.transact import commit_once, new_request
+from tenuto.kernel.work import perform
 from tenuto.testing import HeldClock
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "contract"))
-
-from short_commits import LOG, A, outcomes
 
 
 @pytest.mark.parametrize("durability", ["full", "process"])
@@ -32,7 +28,7 @@ def test_it_does_what_the_long_way_does(
         found.append(outcomes(store, clock, requested=requested))
         store.close()
         server.execute(f'DROP SCHEMA "{schema}" CASCADE')
-        monkeypatch.setattr(_postgres_arguments, "one", lambda *_: None)
+        monkeypatch.setattr(committing, "one", lambda *_: None)
 
     short, long = found
     assert short == long
@@ -46,7 +42,7 @@ def test_it_is_taken_where_it_can_be(server: Any, schema: str) -> None:
     server.execute(f'ALTER FUNCTION "{schema}".commit_v1 RENAME TO elsewhere')
 
     assert store.commit([Check(A, 1)], [Put(A, b"w"), Append(LOG, b"e")]).versions == (2, 2)
-    assert drive(settle(store, [], [Put(A, b"w")]), SystemClock()).versions == (3,)
+    assert perform(commit_once(store, [], [Put(A, b"w")]), SystemClock()).versions == (3,)
     assert store.commit([], [Append(LOG, b"e")]).versions == (3,)
     store.close()
 
@@ -74,7 +70,7 @@ def test_a_request_sent_again_while_it_is_under_way_waits_for_its_outcome(
     server: Any, schema: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way == "long":
-        monkeypatch.setattr(_postgres_arguments, "one", lambda *_: None)
+        monkeypatch.setattr(committing, "one", lambda *_: None)
     one, two = pg_server.backend(server, schema), pg_server.backend(server, schema)
     one.commit([], [Put(A, b"v"), Append(LOG, b"e")])
     two.open()
@@ -140,3 +136,20 @@ def test_times_in_a_stream_do_not_go_back_with_a_clock_that_is_behind(server: An
     assert two.check() == []
     one.close()
     two.close()
+
+
+def test_a_value_that_is_a_record_s_and_its_entry_s_is_sent_once(server: Any, schema: str) -> None:
+    value = b"v" * 10_000
+    sent = committing.one(3, [], [Put(A, value), Append(LOG, value)], [b"", b""])
+    assert sent is not None
+    assert sum(len(part) for part in sent if part is not None) < 11_000
+    store = pg_server.backend(server, schema)
+    for at, stored in enumerate((value, value, b"", value[1:]), 1):  # there is no stream yet, then there is
+        assert store.commit([], [Put(A, stored), Append(LOG, stored)]).versions == (at, at)
+        [record] = store.read([A])
+        assert record is not None
+        assert record.value == stored == store.entries(LOG)[-1].value
+    assert store.commit([], [Put(A, b"one"), Append(LOG, b"another")]).versions == (5, 5)
+    assert [one and one.value for one in store.read([A])] == [b"one"]
+    assert store.check() == []
+    store.close()

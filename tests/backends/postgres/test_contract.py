@@ -1,26 +1,20 @@
 """The one suite, and the model, over Postgres."""
 
-import importlib.util
-import sys
 import uuid
 from pathlib import Path
 from typing import Any
 
-import pg_server
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
+from support import pg_server
+from support.model import Model
 
 from tenuto.backends.postgres import PostgresBackend
 from tenuto.kernel.contract import Backend
 from tenuto.testing import HeldClock
 from tenuto.testing.contract import BackendContract
 from tenuto.wrappers.tenant import Tenant
-
-_path = Path(__file__).parent.parent / "contract" / "test_model.py"
-_spec = importlib.util.spec_from_file_location("tenuto_model", _path)
-_model = sys.modules["tenuto_model"] = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_model)
 
 
 @pytest.mark.usefixtures("server")
@@ -51,7 +45,7 @@ class TestTenantOfPostgres(OverPostgres):
         return Tenant(super().connect(place, clock), "acme")
 
 
-class PostgresModel(_model.Model):
+class PostgresModel(Model):
     def open(self) -> PostgresBackend:
         if not hasattr(self, "schema"):
             self.schema = "m_" + uuid.uuid4().hex[:12]

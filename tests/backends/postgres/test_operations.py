@@ -3,12 +3,12 @@
 import threading
 from typing import Any
 
-import pg_server
 import psycopg
 import pytest
+from support import pg_server
 
-from tenuto.backends import _postgres_schema as schema_of
 from tenuto.backends.postgres import PostgresBackend, migration_sql
+from tenuto.backends.postgres import schema as schema_of
 from tenuto.errors import Damaged, InvalidInput, NewerFormat, StorageUnavailable
 from tenuto.kernel import keys
 from tenuto.kernel.contract import Append, Check, Delete, Put

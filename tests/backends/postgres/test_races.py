@@ -4,8 +4,8 @@ import multiprocessing
 import threading
 from typing import Any
 
-import pg_server
 import pytest
+from support import pg_server
 
 from tenuto import Tenuto
 from tenuto.backends.postgres import PostgresBackend

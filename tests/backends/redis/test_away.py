@@ -7,13 +7,11 @@ import threading
 import time
 from pathlib import Path
 
-import disk
 import pytest
-import tls
-from servers import FULL, Cluster, Server, fresh_prefix, wait_until
+from support import disk, tls
+from support.redis_servers import FULL, Cluster, Server, fresh_prefix, wait_until
 
-from tenuto.backends import _redis_rows as rows
-from tenuto.backends.redis import RedisBackend
+from tenuto.backends.redis import RedisBackend, rows
 from tenuto.errors import InvalidInput, StorageFull, StorageUnavailable
 from tenuto.kernel import keys
 from tenuto.kernel.contract import REQUEST_LIFE, Append, Check, Delete, Put
@@ -80,7 +78,7 @@ def test_a_server_that_is_busy_with_anothers_script_serves_nobody_and_says_so():
         spinning.start()
         wait_until(lambda: _busy(server), what="the busy script")
         request = new_request(store.now())
-        with pytest.raises(StorageUnavailable, match=r"serves nobody now.*BUSY") as error:
+        with pytest.raises(StorageUnavailable, match=r"accepts no calls now.*BUSY") as error:
             store.commit([], [Put(A, b"2")], request=request)
         assert (error.value.outcome, error.value.request) == ("not applied", request)
         with pytest.raises(StorageUnavailable, match="BUSY"):
@@ -116,7 +114,7 @@ def test_a_server_whose_snapshots_fail_takes_no_writes_and_loses_nothing():
             client.bgsave()
             wait_until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err")
             request = new_request(store.now())
-            with pytest.raises(StorageUnavailable, match=r"takes no writes now.*MISCONF") as error:
+            with pytest.raises(StorageUnavailable, match=r"accepts no writes now.*MISCONF") as error:
                 store.commit([], [Put(A, b"2"), Append(LOG, b"f"), Delete(B)], request=request)
             assert (error.value.outcome, error.value.request) == ("not applied", request)
             assert store.read([A])[0].value == b"1"
@@ -355,7 +353,7 @@ def test_a_tenant_that_is_half_moved_is_refused_and_nothing_is_written(own_clust
         move.begin()
         assert move.carry(2) == 2
         request = new_request(store.now())
-        with pytest.raises(StorageUnavailable, match="cannot serve this tenant now") as error:
+        with pytest.raises(StorageUnavailable, match="cannot serve this tenant") as error:
             store.commit([], [Put(A, b"2"), Append(LOG, b"f")], request=request)
         assert error.value.outcome == "not applied"
         move.carry()

@@ -5,12 +5,12 @@ import threading
 import time
 
 import pytest
-from servers import FULL, Server, fresh_prefix, wait_until
+from support.redis_servers import FULL, Server, fresh_prefix, wait_until
 
 from tenuto import Tenuto
 from tenuto.backends import _listener
 from tenuto.backends.redis import RedisBackend
-from tenuto.capabilities import journal
+from tenuto.capabilities._core import journal
 from tenuto.kernel import keys
 from tenuto.kernel.contract import Append
 

@@ -1,21 +1,17 @@
 """The one suite over a real Valkey server and a real cluster of three, and both against a dict."""
 
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
-from servers import fresh_prefix
+from support.model import Model
+from support.redis_servers import fresh_prefix
 
 from tenuto.backends.redis import RedisBackend
 from tenuto.kernel.contract import Backend
 from tenuto.testing import HeldClock
 from tenuto.testing.contract import BackendContract
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "contract"))
-
-from test_model import Model
 
 
 class Placed:

@@ -1,31 +1,23 @@
 """The short way of the commit that is made most: it leaves the same bytes behind as the long way does."""
 
-import sys
-from pathlib import Path
-
 import pytest
-from servers import fresh_prefix
+from support.redis_servers import fresh_prefix
+from support.short_commits import LOG, A, outcomes
 
-from tenuto.backends import _redis_rows as rows
-from tenuto.backends import _redis_script as scripts
-from tenuto.backends.redis import RedisBackend
+from tenuto.backends.redis import RedisBackend, commit_lua, rows, scripts
 from tenuto.errors import Damaged, RequestExpired, RequestReused
 from tenuto.kernel import keys
 from tenuto.kernel.contract import REQUEST_LIFE, Append, Check, Put
 from tenuto.kernel.transact import new_request
 from tenuto.testing import HeldClock
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "contract"))
-
-from short_commits import LOG, A, outcomes
-
-SHORT, DOOR = scripts.COMMIT, "if budget == 0 and"
+SHORT, DOOR = commit_lua.COMMIT, "if budget == 0 and"
 
 
 def long_way() -> scripts.Script:
     text = SHORT.text.decode()
     assert text.count(DOOR) == 1
-    return scripts._script(text.replace(DOOR, "if false and"))
+    return scripts.script(text.replace(DOOR, "if false and"))
 
 
 def stored(valkey, prefix):
@@ -37,15 +29,20 @@ def stored(valkey, prefix):
             *hashes,
             raw.zrange(order, 0, -1, withscores=True),
             raw.zrange(due, 0, -1, withscores=True),
-            [(len(one), one[32:]) for one in raw.zrange(requests, 0, -1)],
+            [_outcome(one[32:]) for one in raw.zrange(requests, 0, -1)],
         ]
+
+
+def _outcome(body):
+    """Return the outcome of a request; of one that was refused, without the time of sending after the `!`."""
+    return body[:25] if body[24:25] == b"!" else body
 
 
 @pytest.mark.parametrize("requested", [False, True])
 def test_it_leaves_the_same_bytes_behind(valkey, monkeypatch, requested):
     found = []
     for script in (SHORT, long_way()):
-        monkeypatch.setattr(scripts, "COMMIT", script)
+        monkeypatch.setattr(commit_lua, "COMMIT", script)
         prefix, clock = fresh_prefix(), HeldClock()
         store = RedisBackend(valkey.url(prefix=prefix), clock=clock)
         told = outcomes(store, clock, requested=requested)
@@ -63,10 +60,10 @@ def test_it_is_taken_where_it_can_be(valkey, monkeypatch):
     end = "  if done then return done end\nend\n"
     text = SHORT.text.decode()
     assert text.count(end) == 1
-    only = scripts._script(text.replace(end, "  if done then return done end\nerror('the long way')\nend\n"))
+    only = scripts.script(text.replace(end, "  if done then return done end\nerror('the long way')\nend\n"))
     store = RedisBackend(valkey.url(prefix=fresh_prefix()))
     store.commit([], [Put(A, b"v"), Append(LOG, b"e")])
-    monkeypatch.setattr(scripts, "COMMIT", only)
+    monkeypatch.setattr(commit_lua, "COMMIT", only)
 
     assert store.commit([Check(A, 1)], [Put(A, b"w"), Append(LOG, b"e")]).versions == (2, 2)
     assert store.commit([], [Put(A, b"w")], request=new_request(store.now())).versions == (3,)
@@ -126,3 +123,29 @@ def test_times_in_a_stream_do_not_go_back_with_a_clock_that_is_behind(url):
     assert two.check() == []
     one.close()
     two.close()
+
+
+def test_a_value_that_is_a_record_s_and_its_entry_s_is_sent_once(url, monkeypatch):
+    store = RedisBackend(url)
+    store.commit([], [Put(A, b""), Append(LOG, b"")])
+    sizes = []
+    commit = store._calls.commit
+
+    def counted(script, names, arguments, request):
+        sizes.append(sum(len(one) for one in arguments if isinstance(one, bytes)))
+        return commit(script, names, arguments, request)
+
+    monkeypatch.setattr(store._calls, "commit", counted)
+    value = b"v" * 10_000
+    for checks, writes in (
+        ([], [Put(A, value), Append(LOG, value)]),
+        ([Check(A, 2)], [Put(A, value), Append(LOG, value)]),
+        ([], [Put(A, value, 60.0), Append(LOG, b"other"), Append(LOG, value)]),
+    ):
+        store.commit(checks, writes)
+        assert store.read([A])[0].value == value == store.entries(LOG, reverse=True, limit=1)[0].value
+        assert sizes.pop() < 11_000
+    store.commit([], [Put(A, value), Append(LOG, value[1:])])
+    assert store.read([A])[0].value == value
+    assert store.check() == []
+    store.close()

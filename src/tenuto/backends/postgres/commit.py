@@ -1,29 +1,45 @@
-"""A commit as the parameters of the functions in `_postgres_commit`."""
+"""Encode a commit as parameters for the functions in `commit_sql`, and decode their result."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Final
 
-from tenuto.backends import _postgres_wire as wire
-from tenuto.backends._postgres_commit import CHECK_END, CHECK_RECORD, WRITE_RECORD, WRITE_STREAM
-from tenuto.backends._postgres_wire import Parameter
+from tenuto.backends.postgres import wire
+from tenuto.backends.postgres.wire import Parameter, Statement, statement
 from tenuto.errors import Conflict
 from tenuto.kernel import keys
-from tenuto.kernel.contract import AnyCheck, Append, Check, Delete, Forget, Put, Write
+from tenuto.kernel.contract import AnyCheck, Append, Check, Commit, Delete, Forget, Put, Write
+
+CHECK_RECORD, CHECK_END, WRITE_RECORD, WRITE_STREAM = 1, 2, 4, 8
+"""Uses of a key in a commit: the bits of `p_uses`."""
+_MOST: Final = (1 << 63) - 1
+"""Above every version, so a check of it always fails."""
+_KINDS: Final[dict[type, int]] = {Put: 0, Delete: 1, Append: 2, Forget: 3}
+_APPLIED_BEFORE, _REFUSED = 1, 2
+
+_TIME: Final = struct.Struct(">d")
+_HEAD: Final = ("text", "double", "bool", "text")
+_TAIL: Final = ("bytea", "bytea", "double", "bool", "double")
+_MANY: Final = (
+    "bytea[]", "integer[]", "integer[]", "integer[]", "bool[]", "bigint[]",
+    "integer[]", "integer[]", "double[]", "bytea[]", "bytea[]",
+)  # fmt: skip
+_FEW: Final = ("bytea", "integer", "bigint", "bytea", "bytea", "bytea", "bytea", "bytea")
 
 
 def one(
     cut: int, checks: Sequence[AnyCheck], writes: Sequence[Write], digests: Sequence[bytes]
 ) -> tuple[Parameter, ...] | None:
-    """Return a commit that puts one record, appends one entry, or both; None if it is another."""
+    """Return the parameters of a commit of one put, one append or both; None for any other commit."""
     record, entry, expected = writes[0] if writes else None, writes[-1] if writes else None, None
     put = record if type(record) is Put and record.ttl is None else None
     append = entry if type(entry) is Append else None
     if (put is not None) + (append is not None) != len(writes) or not writes:
         return None
     if put is not None and append is not None and append.stream >= put.key:
-        return None  # keys are locked in their order
+        return None  # keys must be locked in order
     if checks:
         check = checks[0]
         if len(checks) > 1 or put is None or check[0] != put.key or type(check) is not Check:
@@ -32,7 +48,8 @@ def one(
     first: tuple[Parameter, ...] = (None,) * 5
     if put is not None:
         scope = wire.integer(len(keys.scope_of(put.key)) - cut)
-        first = put.key[cut:], scope, expected, digests[0], put.value
+        sent_once = append is not None and append.value == put.value
+        first = put.key[cut:], scope, expected, digests[0], None if sent_once else put.value
     second: tuple[Parameter, ...] = (None,) * 3
     if append is not None:
         keys.scope_of(append.stream)
@@ -43,7 +60,7 @@ def one(
 def any_commit(
     cut: int, checks: Sequence[AnyCheck], writes: Sequence[Write], digests: Sequence[bytes]
 ) -> tuple[Parameter, ...]:
-    """Return a commit as flat arrays: every key once, sorted, then checks and writes by the place of their key."""
+    """Return a commit as flat arrays: the distinct keys, sorted, then checks and writes with the index of their key."""
     uses: dict[bytes, int] = {}
     scopes: dict[bytes, int] = {}
     for check in checks:
@@ -70,11 +87,6 @@ def any_commit(
     )
 
 
-_MOST: Final = (1 << 63) - 1
-"""No version is as high as that, nor higher: a check of it fails."""
-_KINDS: Final[dict[type, int]] = {Put: 0, Delete: 1, Append: 2, Forget: 3}
-
-
 def _value(write: Write) -> bytes:
     if type(write) is Delete:
         return b""
@@ -82,10 +94,45 @@ def _value(write: Write) -> bytes:
 
 
 def nothing(checks: Sequence[AnyCheck], writes: Sequence[Write]) -> tuple[Parameter, ...]:
-    """Return an empty commit: where there is no tenant nothing is stored, so every check of 0 holds."""
+    """Return an empty commit: without a tenant nothing is stored, so only checks of 0 hold."""
     for write in writes:
         keys.scope_of(write[0])
     different = [check[0] for check in checks if check[1] != 0]
     if different:
-        raise Conflict("Something else was written first; read again and decide anew.", different)
+        raise _conflict(different)
     return any_commit(0, [], [], [])
+
+
+def outcome(reply: bytes, checks: Sequence[AnyCheck]) -> tuple[Commit, list[int]]:
+    """Return the outcome of a commit and the marks of the streams to notify, or raise `Conflict`."""
+    if reply[0] == _REFUSED:
+        raise conflict(reply[1:].decode(), checks)
+    text, *marks = reply[9:].split(b"|")
+    versions = tuple(map(int, text.split(b","))) if text else ()
+    return Commit(versions, _TIME.unpack_from(reply, 1)[0], reply[0] == _APPLIED_BEFORE), list(map(int, marks))
+
+
+def conflict(reply: str, checks: Sequence[AnyCheck]) -> Conflict:
+    """Return the error for failed checks; `reply` has their positions, counted from 1."""
+    return _conflict([checks[int(n) - 1][0] for n in reply.split(",") if n])
+
+
+def _conflict(different: Sequence[bytes]) -> Conflict:
+    return Conflict(
+        "Another commit came first. Nothing was written; read again and retry.", list(dict.fromkeys(different))
+    )
+
+
+def any_statement(schema: str) -> Statement:
+    """Return the statement for any commit; `schema` must be quoted."""
+    return _call(f"{schema}.commit_v1", (*_HEAD, *_MANY, *_TAIL))
+
+
+def one_statement(schema: str) -> Statement:
+    """Return the statement for one put, one append or both; `schema` must be quoted."""
+    return _call(f"{schema}.commit_one_v1", (*_HEAD, *_FEW, *_TAIL))
+
+
+def _call(function: str, types: tuple[str, ...]) -> Statement:
+    places = ", ".join(f"${n}" for n in range(1, len(types) + 1))
+    return statement(f"SELECT {function}({places})", *types)

@@ -1,30 +1,28 @@
-"""The functions that are a commit, as SQL.
+"""The SQL functions of a commit.
 
-`commit_v1` takes any commit: it locks, then decides, then writes; `_postgres_schema` says how and why.
+`commit_v1` accepts any commit: it locks, then decides, then writes. `schema` explains the locking.
 
-`commit_one_v1` takes the commit that is made most: one record is put, one entry is appended, or both, and
-nothing else is checked than that record. Where the stream is there, and the record is or never was, it needs
-no arrays, no loops and no lock before the update that takes it, which is half the work. Whatever is not as it
-hopes it hands to `commit_v1` before it has written anything; the locks that it holds by then are the first
-ones of those that `commit_v1` takes.
+`commit_one_v1` is the fast path for the most common commit: one put, one append, or both, and no check except
+of that record. If the stream exists, and the record exists or never did, it needs no arrays, no loops and no
+lock before the update, which is half the work. Otherwise it calls `commit_v1` before it has written anything.
+The locks that it holds by then are the first ones that `commit_v1` acquires.
 
-The time is taken with the locks held, and is never before that of the record it follows: an update may have
-had to wait for its row.
+The time is read while the locks are held, and is never before that of the previous record, because an update may
+have had to wait for its row.
 
-Both return one value, since a row of several costs as much as an update: a byte that says whether the
-request was applied before, the time, the versions as text, and which streams have watchers; `outcome` reads it.
+Both return one value, since a row of several columns costs as much as an update: a byte (0 applied, 1 applied before by
+this request), the time, the versions as text, and the streams with watchers; or the byte 2 and the failed checks.
+
+A request id is applied once, in whatever order its sendings arrive: one that a client gave up may arrive late. The
+commit inserts its row into `requests`, whose primary key admits only one. The client flags the first sending
+(`p_first`), which needs no lookup. A later sending that is refused leaves a row too, with the versions {-1} and the
+client's time of that sending. An earlier sending must then not be applied, because its failure was reported.
+A later one is decided again.
 """
 
 from __future__ import annotations
 
-import struct
 from typing import Final
-
-from tenuto.backends._postgres_wire import Statement, statement
-from tenuto.kernel.contract import Commit
-
-CHECK_RECORD, CHECK_END, WRITE_RECORD, WRITE_STREAM = 1, 2, 4, 8
-"""What a commit does with a key: the bits of `p_uses`."""
 
 _ANY: Final = """
 CREATE FUNCTION {schema}.commit_v1(
@@ -33,12 +31,12 @@ CREATE FUNCTION {schema}.commit_v1(
     p_full boolean,             -- durable before it returns
     p_wait text,                -- how long to wait for a lock
     p_keys bytea[],             -- every key of the commit, once each, sorted
-    p_uses integer[],           -- what is done with it: 1 check, 2 check the end, 4 write, 8 append
+    p_uses integer[],           -- its uses: 1 check, 2 check the end, 4 write, 8 append
     p_scopes integer[],
-    p_checks integer[],         -- one check each: which key,
-    p_ends boolean[],           -- whether it is a stream's end that is checked,
-    p_expected bigint[],        -- and what it must be
-    p_writes integer[],         -- one write each: which key,
+    p_checks integer[],         -- for each check: the index of its key,
+    p_ends boolean[],           -- whether it checks the end of a stream,
+    p_expected bigint[],        -- and the expected version or number
+    p_writes integer[],         -- for each write: the index of its key,
     p_kinds integer[],          -- 0 put, 1 delete, 2 append, 3 forget,
     p_ttls double precision[],
     p_digests bytea[],          -- of the whole key and the value; of a forget the first and the last number
@@ -46,7 +44,8 @@ CREATE FUNCTION {schema}.commit_v1(
     p_request bytea,            -- NULL: none
     p_content bytea,
     p_made double precision,    -- when the request id was made
-    p_first boolean             -- the id was never sent before: it need not be looked up
+    p_first boolean,            -- the id's first sending, which needs no lookup
+    p_sent double precision     -- when it was sent, by the client's clock
 ) RETURNS bytea LANGUAGE plpgsql AS $body$
 DECLARE
     given bigint[];
@@ -57,6 +56,7 @@ DECLARE
     slot integer;
     row_key bytea;
     known_content bytea;
+    refused_before boolean := false;
     record_versions bigint[];   -- NULL where there is no row, not even a tombstone
     alive boolean[];            -- not dead; whether it has expired is decided once the time is known
     expiries double precision[];
@@ -93,7 +93,11 @@ BEGIN
         IF NOT p_first THEN
             SELECT r.content, r.versions, r.at INTO known_content, given, moment
                 FROM {schema}.requests r WHERE r.tenant = p_tenant AND r.id = p_request;
-            IF FOUND THEN
+            refused_before := FOUND AND given = ARRAY[-1]::bigint[];
+            IF refused_before AND p_sent <= moment THEN
+                RAISE EXCEPTION 'conflict' USING ERRCODE = 'TN001';
+            END IF;
+            IF FOUND AND NOT refused_before THEN
                 IF known_content <> p_content THEN
                     RAISE EXCEPTION 'request reused' USING ERRCODE = 'TN002';
                 END IF;
@@ -125,7 +129,7 @@ BEGIN
                 SELECT s.number, s.written, s.digest INTO found_number, found_time, found_digest
                     FROM {schema}.streams s WHERE s.tenant = p_tenant AND s.key = row_key FOR SHARE;
             END IF;
-            -- Nothing there to lock, of what is checked or written: lock the key itself and look again.
+            -- No row to lock: lock the key itself and look again.
             EXIT WHEN attempt = 2 OR ((uses & 5 = 0 OR found_version IS NOT NULL)
                                   AND (uses & 10 = 0 OR found_number IS NOT NULL));
             IF uses & 12 > 0 THEN
@@ -153,7 +157,7 @@ BEGIN
         END IF;
     END LOOP;
 
-    -- The time is taken with all locks held: it follows that of whoever held them before.
+    -- With all locks held, the time is not before that of the previous lock holder.
     moment := coalesce(p_now, extract(epoch FROM clock_timestamp())::double precision);
 
     FOR i IN 1 .. coalesce(array_length(p_checks, 1), 0) LOOP
@@ -170,6 +174,12 @@ BEGIN
         END IF;
     END LOOP;
     IF different <> '' THEN
+        IF p_request IS NOT NULL AND NOT p_first THEN
+            INSERT INTO {schema}.requests AS r (tenant, id, content, versions, at)
+                VALUES (p_tenant, p_request, p_content, ARRAY[-1]::bigint[], p_sent)
+                ON CONFLICT (tenant, id) DO UPDATE SET at = excluded.at;
+            RETURN decode('02', 'hex') || convert_to(substr(different, 2), 'UTF8');
+        END IF;
         RAISE EXCEPTION 'conflict' USING ERRCODE = 'TN001', DETAIL = substr(different, 2);
     END IF;
     IF mixed THEN
@@ -183,7 +193,7 @@ BEGIN
             end_numbers[slot] := end_numbers[slot] + 1;
             given[i] := end_numbers[slot];
         ELSIF p_kinds[i] = 3 THEN
-            -- Entries of this commit are not there yet. The digest of the value stays, and a seal that only this leaves.
+            -- This commit's own entries do not exist yet. The digest of the value stays, with a seal.
             given[i] := ('x' || encode(substr(p_digests[i], 9, 8), 'hex'))::bit(64)::bigint;
             UPDATE {schema}.entries e
                 SET value = ''::bytea,
@@ -211,7 +221,7 @@ BEGIN
                     digest = p_digests[i], value = p_values[i]
                 WHERE r.tenant = p_tenant AND r.key = p_keys[slot];
         ELSE
-            -- The key is absent and locked. If it was ever purged, the floor of its scope says how far it was.
+            -- The key is absent and locked. If it was purged before, the floor of its scope has its last version.
             SELECT f.version INTO found_version FROM {schema}.floors f
                 WHERE f.tenant = p_tenant AND f.scope = substr(p_keys[slot], 1, p_scopes[slot]);
             given[i] := coalesce(found_version, 0) + 1;
@@ -233,9 +243,9 @@ BEGIN
             INSERT INTO {schema}.entries (tenant, stream, number, written, versions, previous, digest, value)
                 VALUES (p_tenant, p_keys[slot], given[i], found_time, given, found_digest, chained, p_values[i]);
             end_digests[slot] := chained;
-            -- Of several entries of one stream the last one sets its head.
+            -- The last of several entries of one stream sets its head.
             IF given[i] = end_numbers[slot] THEN
-                -- Whoever watches the stream has marked it with this lock, shared: see _postgres_bells.
+                -- A watcher has marked the stream with this lock, shared: see bells.
                 found_number := hashtextextended('{schema}' || p_tenant || encode(p_keys[slot], 'hex'), 4);
                 IF NOT pg_try_advisory_xact_lock(found_number) THEN
                     watched := watched || '|' || found_number;
@@ -252,7 +262,10 @@ BEGIN
         END LOOP;
     END IF;
 
-    IF p_request IS NOT NULL THEN
+    IF refused_before THEN
+        UPDATE {schema}.requests r SET content = p_content, versions = given, at = moment
+            WHERE r.tenant = p_tenant AND r.id = p_request;
+    ELSIF p_request IS NOT NULL THEN
         INSERT INTO {schema}.requests (tenant, id, content, versions, at)
             VALUES (p_tenant, p_request, p_content, given, moment);
     END IF;
@@ -269,18 +282,19 @@ CREATE FUNCTION {schema}.commit_one_v1(
     p_now double precision,     -- NULL: the server's clock
     p_full boolean,             -- durable before it returns
     p_wait text,                -- how long to wait for a lock
-    p_key bytea,                -- NULL: no record is put
+    p_key bytea,                -- NULL: no put
     p_scope integer,            -- how many bytes of the key are its scope
-    p_expected bigint,          -- NULL: its version is not checked
+    p_expected bigint,          -- NULL: no check
     p_digest bytea,
-    p_value bytea,
-    p_stream bytea,             -- NULL: no entry is appended; else it sorts before the key
+    p_value bytea,              -- NULL: same as p_entry
+    p_stream bytea,             -- NULL: no append; must sort before p_key
     p_entry_digest bytea,
     p_entry bytea,
     p_request bytea,            -- NULL: none
     p_content bytea,
     p_made double precision,
-    p_first boolean
+    p_first boolean,
+    p_sent double precision
 ) RETURNS bytea LANGUAGE plpgsql AS $body$
 DECLARE
     given bigint[];
@@ -293,6 +307,9 @@ DECLARE
     chained bytea;
     mark bigint;
 BEGIN
+    IF p_key IS NOT NULL AND p_value IS NULL THEN
+        p_value := p_entry;
+    END IF;
     <<hoped>>
     BEGIN
         EXIT hoped WHEN current_setting('transaction_isolation') <> 'read committed'
@@ -323,7 +340,7 @@ BEGIN
         END IF;
         IF p_key IS NOT NULL AND given IS NULL THEN
             EXIT hoped WHEN p_expected > 0;
-            -- There is no row to lock, so the key itself is: then look again, with the eyes of a new statement.
+            -- No row to lock: lock the key itself, then look again with a new snapshot.
             ignored := pg_advisory_xact_lock(hashtextextended('{schema}' || p_tenant || encode(p_key, 'hex'), 0));
             moment := coalesce(p_now, extract(epoch FROM clock_timestamp())::double precision);
             INSERT INTO {schema}.records AS r (tenant, key, scope, version, written, digest, value)
@@ -335,7 +352,7 @@ BEGIN
                 RETURNING ARRAY[r.version], r.written INTO given, moment;
             EXIT hoped WHEN NOT FOUND;
         END IF;
-        -- From here on it is written; nothing is left to be refused.
+        -- Decided: write.
         IF p_stream IS NOT NULL THEN
             given := given || next_number;
             found_time := greatest(moment, found_time);
@@ -374,39 +391,8 @@ BEGIN
         ARRAY[NULL, NULL]::double precision[],
         array_remove(ARRAY[p_digest, p_entry_digest], NULL),
         array_remove(ARRAY[p_value, p_entry], NULL),
-        p_request, p_content, p_made, p_first);
+        p_request, p_content, p_made, p_first, p_sent);
 END $body$;
 """
 
 COMMIT_SQL: Final = _ANY + _ONE
-
-_TIME: Final = struct.Struct(">d")
-_HEAD: Final = ("text", "double", "bool", "text")
-_TAIL: Final = ("bytea", "bytea", "double", "bool")
-_MANY: Final = (
-    "bytea[]", "integer[]", "integer[]", "integer[]", "bool[]", "bigint[]",
-    "integer[]", "integer[]", "double[]", "bytea[]", "bytea[]",
-)  # fmt: skip
-_FEW: Final = ("bytea", "integer", "bigint", "bytea", "bytea", "bytea", "bytea", "bytea")
-
-
-def outcome(told: bytes) -> tuple[Commit, list[int]]:
-    """Return what a commit did, and the marks of the streams whose watchers are to be told: mostly none."""
-    text, *marks = told[9:].split(b"|")
-    versions = tuple(map(int, text.split(b","))) if text else ()
-    return Commit(versions, _TIME.unpack_from(told, 1)[0], told[0] == 1), list(map(int, marks))
-
-
-def any_commit(schema: str) -> Statement:
-    """Return the statement that is any commit; `schema` is quoted."""
-    return _call(f"{schema}.commit_v1", (*_HEAD, *_MANY, *_TAIL))
-
-
-def one_commit(schema: str) -> Statement:
-    """Return the statement that puts one record, appends one entry, or both; `schema` is quoted."""
-    return _call(f"{schema}.commit_one_v1", (*_HEAD, *_FEW, *_TAIL))
-
-
-def _call(function: str, types: tuple[str, ...]) -> Statement:
-    places = ", ".join(f"${n}" for n in range(1, len(types) + 1))
-    return statement(f"SELECT {function}({places})", *types)

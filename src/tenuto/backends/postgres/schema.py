@@ -1,19 +1,18 @@
-"""What is inside a Postgres store, and how an older one becomes the newest.
+"""The schema of a Postgres store and its migrations.
 
-Everything lives in one schema. Every primary key begins with the tenant, so that the tables can be
-partitioned or distributed by it; a key is stored without its tenant. A commit is one call of a function
-(see `_postgres_commit`):
+All tables are in one schema. Every primary key begins with the tenant, so that the tables can be partitioned or
+distributed by it; a key is stored without its tenant. A commit is one call of a function (see `commit_sql`):
 
 * It locks every key that is checked or written, in key order, each once and in its final mode, so that
-  two commits cannot deadlock: written keys exclusively, merely checked ones shared. `FOR UPDATE` locks
-  nothing where there is no row; there an advisory lock on the key stands in, and the key is looked for
-  again once it is held. So nobody creates a key that another has just found absent.
-* Then it decides everything, and only then writes. What it refuses it raises with a SQLSTATE of its own.
-* A request id is locked before it is looked up: whoever sends it again waits for the first to end.
+  two commits cannot deadlock: written keys exclusively, keys that are only checked shared. `FOR UPDATE`
+  locks nothing if there is no row; then an advisory lock on the key is acquired and the row is looked up
+  again. So no commit can create a key that another commit has just found absent.
+* It decides everything before it writes. It rejects a commit by raising a SQLSTATE of its own.
+* It locks a request id before looking it up, so a repeated request waits for the first one to end.
 
-`MIGRATIONS` only ever grows at its end, and a function once published never changes: a new behaviour is a
-new function (`commit_v2`) beside the old one, so that two versions of the library share a database while
-a deploy rolls. `min_reader` and `min_writer` say which formats of the library may still open the store.
+`MIGRATIONS` is append-only, and a published function never changes: a new behaviour is a new function
+(`commit_v2`) next to the old one, so that two versions of the library can share a database during a rolling
+deploy. `min_reader` and `min_writer` are the oldest formats that may still open the store.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from tenuto.backends._postgres_commit import COMMIT_SQL
+from tenuto.backends.postgres.commit_sql import COMMIT_SQL
 from tenuto.errors import InvalidInput
 
 CONFLICT: Final = "TN001"
@@ -29,12 +28,12 @@ REUSED: Final = "TN002"
 EXPIRED: Final = "TN003"
 BOTH: Final = "TN004"
 NEWER: Final = "TN005"
-"""Raised by what a later migration leaves in the place of a function that may no longer be called."""
+"""Raised by the function that a later migration installs in place of a withdrawn one."""
 ISOLATION: Final = "TN006"
 
 
 class Migration(NamedTuple):
-    """One step of the store's format. `min_reader` and `min_writer` hold from then on."""
+    """One step of the store's format. `min_reader` and `min_writer` apply from then on."""
 
     number: int
     name: str
@@ -49,7 +48,7 @@ CREATE TABLE {schema}.records (
     key bytea NOT NULL,                 -- without the tenant
     scope smallint NOT NULL,            -- how many bytes of the key are its scope
     version bigint NOT NULL,
-    dead boolean NOT NULL DEFAULT false, -- a tombstone, kept until `expires`
+    dead boolean NOT NULL DEFAULT false, -- a tombstone, retained until `expires`
     written double precision NOT NULL,
     expires double precision,
     digest bytea NOT NULL,              -- of the whole key and the value
@@ -60,7 +59,7 @@ CREATE INDEX records_expiring ON {schema}.records (expires) WHERE expires IS NOT
 CREATE TABLE {schema}.streams (
     tenant text COLLATE "C" NOT NULL,
     key bytea NOT NULL,
-    number bigint NOT NULL,             -- of the last entry, and its time and digest
+    number bigint NOT NULL,             -- the last entry's number, time and digest
     written double precision NOT NULL,
     digest bytea NOT NULL,
     PRIMARY KEY (tenant, key)
@@ -70,11 +69,11 @@ CREATE TABLE {schema}.entries (
     stream bytea NOT NULL,
     number bigint NOT NULL,
     written double precision NOT NULL,
-    versions bigint[] NOT NULL,         -- what the entry's commit gave to its writes
-    previous bytea NOT NULL,            -- the digest of the entry before
+    versions bigint[] NOT NULL,         -- assigned by the entry's commit
+    previous bytea NOT NULL,            -- digest of the previous entry
     digest bytea NOT NULL,              -- of all of this and of the value
     value bytea NOT NULL,
-    forgotten bytea,                    -- where the value was taken away: its digest, and a seal
+    forgotten bytea,                    -- if the value was erased: its digest, and a seal
     PRIMARY KEY (tenant, stream, number)
 );
 CREATE TABLE {schema}.floors (
@@ -104,7 +103,7 @@ DECLARE
     purged integer;
     forgotten integer;
 BEGIN
-    -- One sweeper at a time is enough, and none waits for another.
+    -- One sweep at a time is enough; do not wait for another.
     IF NOT pg_try_advisory_xact_lock(hashtextextended('{schema}', 2)) THEN
         RETURN 0;
     END IF;
@@ -114,7 +113,7 @@ BEGIN
     )
     DELETE FROM {schema}.requests q USING old WHERE q.tenant = old.tenant AND q.id = old.id;
     GET DIAGNOSTICS forgotten = ROW_COUNT;
-    -- The floor rises in the transaction in which the tombstone goes: a key made anew starts above it.
+    -- Raise the floor in the transaction that deletes the tombstone: a key created again starts above it.
     WITH due AS (
         SELECT r.tenant, r.key, r.scope, r.version FROM {schema}.records r WHERE r.expires <= moment AND r.dead
             ORDER BY r.expires LIMIT p_limit FOR UPDATE SKIP LOCKED
@@ -138,17 +137,17 @@ END $body$;
 
 MIGRATIONS: list[Migration] = [
     Migration(1, "records, streams, floors, requests; commits, sweep", _TABLES + COMMIT_SQL + _SWEEP, 1, 1),
-    # A scan does not pass by what has ended: a queue leaves a tombstone where each task was.
+    # Scans skip tombstones: a queue leaves one for each task.
     Migration(
         2,
-        "an index of what is there",
+        "an index of live records",
         "CREATE INDEX records_live ON {schema}.records (tenant, key) WHERE NOT dead;\n",
         1,
         1,
     ),
 ]
 
-_BOOK: Final = """
+_SETUP: Final = """
 CREATE SCHEMA IF NOT EXISTS {schema};
 CREATE TABLE IF NOT EXISTS {schema}.migrations (
     number integer PRIMARY KEY,
@@ -161,26 +160,26 @@ CREATE TABLE IF NOT EXISTS {schema}.migrations (
 
 
 def known() -> int:
-    """Return the newest format that this version reads and writes."""
+    """Return the newest format that this version can read and write."""
     return max(migration.number for migration in MIGRATIONS)
 
 
 def schema_name(name: str) -> str:
-    """Return the name of a schema as it stands in SQL, or raise `InvalidInput`."""
+    """Return a schema's name quoted for SQL, or raise `InvalidInput`."""
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", name) or name.startswith("pg_"):
         raise InvalidInput(
-            f"A schema is named with up to 48 small letters, digits and _, not beginning with a digit or pg_; {name!r} is not."
+            f"A schema name must have up to 48 of a-z, 0-9 and _, and not begin with a digit or pg_; {name!r} does not fit."
         )
     return f'"{name}"'
 
 
-def book_sql(schema: str) -> str:
-    """Return the SQL that makes the schema and its table of migrations where they are missing."""
-    return _BOOK.replace("{schema}", schema_name(schema))
+def setup_sql(schema: str) -> str:
+    """Return the SQL that creates the schema and its table of migrations if they are missing."""
+    return _SETUP.replace("{schema}", schema_name(schema))
 
 
 def step_sql(schema: str, migration: Migration) -> str:
-    """Return the SQL of one migration and of the record of it."""
+    """Return the SQL of one migration, including the row that records it."""
     quoted = schema_name(schema)
     name = migration.name.replace("'", "''")
     body = migration.sql.replace("'{schema}'", f"'{schema}'").replace("{schema}", quoted)
@@ -190,12 +189,12 @@ def step_sql(schema: str, migration: Migration) -> str:
 
 
 def migration_sql(schema: str = "tenuto", *, role: str | None = None, after: int = 0) -> str:
-    """Return everything that makes a store as SQL, for somebody who may run it: one transaction.
+    """Return the SQL that creates a store, in one transaction, for a role that may run DDL.
 
-    With `role` it also grants that role what a client needs. `after` leaves out what is applied already.
+    With `role` it also grants that role what a client needs. With `after`, earlier migrations are left out.
     """
     quoted = schema_name(schema)
-    parts = ["BEGIN;", book_sql(schema), *(step_sql(schema, m) for m in MIGRATIONS if m.number > after)]
+    parts = ["BEGIN;", setup_sql(schema), *(step_sql(schema, m) for m in MIGRATIONS if m.number > after)]
     if role is not None:
         to = '"' + role.replace('"', '""') + '"'
         parts.append(

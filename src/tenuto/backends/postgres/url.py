@@ -1,4 +1,4 @@
-"""What a Postgres URL says: libpq's own part, and the options of the store. No message repeats a password."""
+"""Parse a Postgres URL: libpq's part and the options of the store. No message contains a password."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OPTIONS: Final = ("schema", "pool", "timeout", "durability")
 
 
 def split(url: str) -> tuple[str, dict[str, str]]:
-    """Return a URL without tenuto's own options, and those."""
+    """Return a URL without tenuto's options, and those options."""
     if "://" not in url:
         return url, {}
     base, _, query = url.partition("?")
@@ -25,12 +25,12 @@ def split(url: str) -> tuple[str, dict[str, str]]:
 
 
 def conninfo(base: str, timeout: float) -> tuple[str, str]:
-    """Return what to connect with, and how to name the place without its password."""
+    """Return the connection string, and the address without its password."""
     try:
         given = conninfo_to_dict(base)
     except psycopg.ProgrammingError:
         raise InvalidInput(
-            "The URL of the store is not one that Postgres takes; write postgresql://user@host:5432/database, "
+            "The URL is not a valid Postgres URL. Use postgresql://user@host:5432/database, "
             "with special characters in names and passwords percent-encoded."
         ) from None
     defaults: dict[str, str | int | None] = {
@@ -48,11 +48,11 @@ def conninfo(base: str, timeout: float) -> tuple[str, str]:
 
 
 def number(name: str, text: str | float, least: float, most: float) -> float:
-    """Return an option that is a number within its limits, or raise `InvalidInput`."""
+    """Return a numeric option within its limits, or raise `InvalidInput`."""
     try:
         found = float(text)
     except ValueError:
         found = -1.0
     if not least <= found <= most:
-        raise InvalidInput(f"{name} is a number from {least:g} to {most:g}, not {text!r}.")
+        raise InvalidInput(f"{name} must be a number from {least:g} to {most:g}, not {text!r}.")
     return found

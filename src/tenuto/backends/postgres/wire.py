@@ -1,10 +1,10 @@
 """Statements for Postgres and their parameters, in the server's binary form.
 
-A commit sends a dozen arrays; packing them here takes a tenth of what the driver's own conversion takes,
-which goes through text and would be most of a commit's time.
+A commit sends a dozen arrays. Encoding them here takes a tenth of the time of the driver's text conversion,
+which would be most of a commit's time.
 
-A statement is prepared under a name that is a digest of its text. Behind a pooler that hides itself another
-client's statement of the same name may run in this one's place: it is then the same statement.
+A prepared statement is named by a digest of its text. Through an undetected pooler, another client's statement
+of the same name may run instead: it is then the same statement.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ bigint: Final = struct.Struct(">q").pack
 
 
 class Statement(NamedTuple):
-    """One statement with the types of its parameters, which stand as $1, $2, … in it."""
+    """One statement with the types of its parameters, `$1` and up."""
 
     name: bytes
     sql: bytes
@@ -43,14 +43,14 @@ class Statement(NamedTuple):
 
 
 def statement(sql: str, *types: str) -> Statement:
-    """Return a statement, named after what it says."""
+    """Return a statement, named by a digest of its text."""
     oids = tuple(_TYPES[name] for name in types)
     name = "tenuto_" + hashlib.sha256(f"{sql} {oids}".encode()).hexdigest()[:24]
     return Statement(name.encode(), sql.encode(), oids, (BINARY,) * len(types))
 
 
 def many_bytes(items: Sequence[bytes]) -> bytes:
-    """Return an array of bytea."""
+    """Encode an array of bytea."""
     if not items:
         return _EMPTY.pack(0, 0, 17)
     parts = [_ARRAY.pack(1, 0, 17, len(items), 1)]
@@ -60,22 +60,22 @@ def many_bytes(items: Sequence[bytes]) -> bytes:
 
 
 def many_integers(items: Sequence[int]) -> bytes:
-    """Return an array of integer."""
+    """Encode an array of integer."""
     return _fixed(23, "i", 4, items)
 
 
 def many_bigints(items: Sequence[int]) -> bytes:
-    """Return an array of bigint."""
+    """Encode an array of bigint."""
     return _fixed(20, "q", 8, items)
 
 
 def many_bools(items: Sequence[bool]) -> bytes:
-    """Return an array of boolean."""
+    """Encode an array of boolean."""
     return _fixed(16, "?", 1, items)
 
 
 def many_doubles(items: Sequence[float | None]) -> bytes:
-    """Return an array of double precision; None is NULL."""
+    """Encode an array of double precision; None is NULL."""
     parts = [_ARRAY.pack(1, 1, 701, len(items), 1) if items else _EMPTY.pack(0, 0, 701)]
     parts += [_NULL if item is None else b"\x00\x00\x00\x08" + double(item) for item in items]
     return b"".join(parts)

@@ -1,7 +1,7 @@
-"""Bells of a Redis store: the commit script publishes to the channel of a stream that somebody has subscribed to.
+"""Notifications of a Redis store: the commit script publishes to the channel of each stream that has subscribers.
 
-A script is one moment, so a commit either precedes a subscription, and is seen by the look that follows it, or it
-publishes. On a cluster there are no bells: its watchers poll.
+Scripts are atomic, so a commit either precedes a subscription, and the watcher's next read finds it, or it
+publishes. On a cluster there are no notifications: watchers poll.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import Any, Final
 
 from redis import exceptions as driver
 
-from tenuto.backends._redis_link import Link
+from tenuto.backends.redis.calls import Calls
 
 FAILURES: Final = (driver.RedisError,)
 _ANSWER: Final = 5.0
 
 
 class RedisEar:
-    """A connection that is subscribed to what is watched."""
+    """A connection that subscribes to the watched streams."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-        self._told: list[bytes] = []
+        self._received: list[bytes] = []
 
     def fileno(self) -> int:
         """Return the connection's socket."""
@@ -35,23 +35,23 @@ class RedisEar:
         return True
 
     def unmark(self, name: bytes) -> None:
-        """Subscribe to it no more."""
+        """Unsubscribe from the stream's channel."""
         self._send("UNSUBSCRIBE", name, until=b"unsubscribe")
 
     def heard(self) -> list[bytes]:
-        """Return the channels that something was published to."""
+        """Return the channels that received a message."""
         while self._connection.can_read(timeout=0):
             self._take()
-        told, self._told[:] = list(self._told), []
-        return told
+        received, self._received[:] = list(self._received), []
+        return received
 
     def ask(self) -> None:
-        """Ask for an answer, which differs by whether anything is subscribed to."""
+        """Ping the server; the protocol differs with and without subscriptions."""
         self._connection.send_command("PING")
         self._take()
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._connection.disconnect()
 
     def _send(self, *command: Any, until: bytes) -> None:
@@ -62,12 +62,12 @@ class RedisEar:
     def _take(self) -> Any:
         message = self._connection.read_response(timeout=_ANSWER)
         if isinstance(message, list) and message[0] == b"message":
-            self._told.append(message[1])
+            self._received.append(message[1])
         return message[0] if isinstance(message, list) else message
 
 
-def listen(link: Link) -> RedisEar | None:
+def listen(calls: Calls) -> RedisEar | None:
     """Return a connection to subscribe on, or None on a cluster."""
-    if link.target.kind == "cluster":
+    if calls.target.kind == "cluster":
         return None
-    return RedisEar(link.connect(link.places()[0], time.monotonic() + _ANSWER))
+    return RedisEar(calls.connections.connect(calls.places()[0], time.monotonic() + _ANSWER))

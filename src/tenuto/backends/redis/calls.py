@@ -1,383 +1,187 @@
-"""Connections to a Redis or Valkey server, to the primary that Sentinel names, or to a cluster's nodes.
+"""Calls to a Redis or Valkey store: send a script once, to the node that holds its keys.
 
-A call is sent once. The driver's retries are off: what it does not know is whether a script was applied,
-and sending it again is the caller's to decide, with a request id. This module only sends again what surely
-was not executed: a script that the server did not know (it is sent whole), a call that a node of a cluster
-passed on to another, one that could not be sent at all, and reads.
+The driver's retries are off, because it cannot know whether a script was applied; the caller retries, with a request
+id. This module sends again only what was certainly not executed: a script that the server did not have in its cache, a
+call that a cluster node redirected, a call that could not be sent, and reads.
 
-Each call has one deadline, from which connecting, finding the primary and waiting all take. Every new
-connection is inspected before it carries anything (see `_redis_server`), so that a promoted replica with
-other settings is noticed too. Idle connections are kept, and one that the server has closed is replaced.
+A call consists of attempts. Each chooses a server (`routing`), borrows a connection (`connections`), sends and reads; then
+`_failed` decides whether to try again. All attempts share one deadline.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import select
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from redis import exceptions as driver
-from redis.backoff import NoBackoff
-from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
-from redis.crc import key_slot
-from redis.retry import Retry
 
-from tenuto.backends._redis_errors import translated
-from tenuto.backends._redis_script import Script
-from tenuto.backends._redis_server import Facts
-from tenuto.errors import Closed, StorageUnavailable
+from tenuto.backends.redis.connections import Connections, Loan
+from tenuto.backends.redis.errors import translated
+from tenuto.backends.redis.routing import Routes
+from tenuto.backends.redis.scripts import Script
+from tenuto.backends.redis.server import Facts
+from tenuto.backends.redis.url import Place, Target
+from tenuto.errors import StorageUnavailable
 
-_KEPT: Final = 32
 _REDIRECTS: Final = 8
+_RECONNECTS: Final = 2
 _PATIENCE: Final = 2.0
 _STARTING: Final = 0.05
 
 
-class Place(NamedTuple):
-    """Where a server listens; a Unix socket has a path for its host and no port."""
+class _Call:
+    """One call in progress: the command, and the state of its attempts."""
 
-    host: str
-    port: int
+    __slots__ = (
+        "asking", "began", "commit", "connected", "count", "deadline", "failures", "name", "place", "redirects",
+        "request", "script", "sent", "tail",
+    )  # fmt: skip
 
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}" if self.port else self.host
-
-
-class Target(NamedTuple):
-    """What a URL names."""
-
-    kind: str
-    """One of server, sentinel, cluster."""
-    places: tuple[Place, ...]
-    service: str
-    options: dict[str, Any]
-    """For every connection to a server: user, password, database, TLS."""
-    sentinel: dict[str, Any]
-    """For connections to sentinels."""
-    tls: bool
-
-    def __str__(self) -> str:
-        """Say where, without any secret."""
-        where = ",".join(map(str, self.places))
-        return f"{self.service} ({where})" if self.service else where
+    def __init__(self, script: Script, names: Sequence[bytes], arguments: Sequence[Any], timeout: float) -> None:
+        self.script = script
+        self.name = names[0]
+        self.count = 3 + len(names) + len(arguments)
+        self.tail = _packed_names(tuple(names)) + _packed(arguments)
+        self.began = time.monotonic()
+        self.deadline = self.began + timeout
+        self.commit = False
+        self.request: bytes | None = None
+        self.place: Place | None = None
+        self.asking: Place | None = None
+        """The node that a cluster names while it moves the slot, for one attempt."""
+        self.connected = self.sent = False
+        """Whether this attempt had a connection, and whether a commit was sent on it."""
+        self.failures = self.redirects = 0
 
 
-class Link:
-    """The connections of one store. All threads share it."""
+class Calls:
+    """Make calls to the servers of one store."""
 
     def __init__(self, target: Target, timeout: float, inspect: Callable[[Any], Facts]) -> None:
         self.target = target
+        self.connections = Connections(target, inspect)
+        self._routes = Routes(self.connections)
         self._timeout = timeout
-        self._inspect = inspect
-        self.facts: dict[Place, Facts] = {}
-        self.waits = False
-        """True where commits are followed by WAITAOF on some server."""
-        self.made = 0
-        self._idle: dict[Place, deque[Any]] = {}
-        self._slots: dict[int, Place] = {}
-        self._primary: Place | None = target.places[0] if target.kind == "server" else None
-        self._learning = threading.Lock()
-        self._closed = False
-
-    @property
-    def idle(self) -> int:
-        """Return how many connections are kept for the next call."""
-        return sum(map(len, self._idle.values()))
-
-    def close(self) -> None:
-        """Close what is idle; a connection in use is closed when its call ends."""
-        self._closed = True
-        for kept in list(self._idle.values()):
-            with contextlib.suppress(IndexError):
-                while kept:
-                    kept.pop().disconnect()
 
     def places(self) -> list[Place]:
-        """Return every primary there is, asking for them where that is needed."""
-        deadline = time.monotonic() + self._timeout
+        """Return all primaries."""
         try:
-            if self.target.kind == "cluster":
-                return sorted(set(self._learn(deadline).values()))
-            return [self._place(b"", deadline)]
+            return self._routes.places(time.monotonic() + self._timeout)
         except (driver.RedisError, OSError) as error:
             raise translated(error, str(self.target)) from error
 
     def ask(self, place: Place, *command: Any) -> Any:
-        """Send one command that changes nothing to one server, and return the reply."""
-        deadline = time.monotonic() + self._timeout
+        """Send one read-only command to one server and return the reply."""
         try:
-            connection = self._take(place, deadline)
-            try:
-                connection.send_command(*command)
-                reply = connection.read_response()
-            except driver.ResponseError:
-                self._give(place, connection)
-                raise
-            self._give(place, connection)
+            with self.connections.lend(place, time.monotonic() + self._timeout) as loan:
+                loan.send_command(*command)
+                return loan.reply(self._timeout)
         except (driver.RedisError, OSError) as error:
             raise translated(error, str(place)) from error
-        return reply
 
-    def run(  # noqa: C901, PLR0912, PLR0915 - one call from its routing to its reply
-        self,
-        script: Script,
-        names: Sequence[bytes],
-        arguments: Sequence[Any],
-        *,
-        commit: bool = False,
-        request: bytes | None = None,
-    ) -> Any:
-        """Run a script on the node that holds its keys, and return the reply."""
-        began = time.monotonic()
-        deadline = began + self._timeout
-        count, tail = 3 + len(names) + len(arguments), _packed_names(tuple(names)) + _packed(arguments)
-        asking: Place | None = None
-        place: Place | None = None
-        failed = redirects = 0
+    def run(self, script: Script, names: Sequence[bytes], arguments: Sequence[Any]) -> Any:
+        """Run a read-only script and return the reply."""
+        return self._made(_Call(script, names, arguments, self._timeout))
+
+    def commit(self, script: Script, names: Sequence[bytes], arguments: Sequence[Any], request: bytes | None) -> Any:
+        """Run a script that writes, once; return the reply when the write is as durable as the server allows."""
+        call = _Call(script, names, arguments, self._timeout)
+        call.commit, call.request = True, request
+        return self._made(call)
+
+    def _made(self, call: _Call) -> Any:
         while True:
-            sent = False
-            connection: Any = None
             try:
-                place = asking or self._place(names[0], deadline)
-                connection = self._take(place, deadline)
-                if asking is not None:
-                    _ask(connection)
-                connection.send_packed_command([b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n%b" % (count, script.sha, tail)])
-                sent = commit
-                try:
-                    reply = self._reply(connection, deadline)
-                except driver.NoScriptError:
-                    sent = False  # the server has restarted, or is new: nothing was executed
-                    if asking is not None:
-                        _ask(connection)  # it holds for one command only
-                    connection.send_packed_command(
-                        [b"*%d\r\n$4\r\nEVAL\r\n%b%b" % (count, _packed((script.text,)), tail)]
-                    )
-                    sent = commit
-                    reply = self._reply(connection, deadline)
-                asking = None
-                if commit and self.facts[place].waits and type(reply) is bytes:  # what did nothing is a list
-                    self._await_disk(connection, place, deadline, request)
-            except driver.AskError as error:  # MOVED is one too
-                self._give(place, connection)
-                redirects, asking = redirects + 1, None
-                other = Place(error.host or (place.host if place else ""), error.port)
-                if redirects > _REDIRECTS:
-                    raise translated(error, str(self.target)) from error
-                if isinstance(error, driver.MovedError):
-                    self._slots[error.slot_id] = other
-                else:
-                    asking = other
-            except (driver.ClusterDownError, driver.TryAgainError) as error:
-                asking = None
-                self._give(place, connection)
-                if time.monotonic() - began > min(_PATIENCE, self._timeout / 2):
-                    raise translated(error, str(self.target)) from error
-                time.sleep(0.05)
-                self._forget(place)
-            except driver.BusyLoadingError as error:  # it is starting, and will have it all in a while
-                self._give(place, connection)
-                if time.monotonic() + _STARTING > deadline:
-                    raise translated(error, str(place)) from error
-                time.sleep(_STARTING)
-                self._forget(place)
-            except driver.ReadOnlyError as error:
-                connection.disconnect()
-                self._forget(place)  # Sentinel or the cluster will name another
-                raise translated(error, str(place)) from error
-            except driver.ResponseError as error:
-                self._give(place, connection)
-                raise translated(error, str(place), request=request) from error
+                return self._attempt(call)
             except (driver.RedisError, OSError) as error:
-                if connection is not None:
-                    connection.disconnect()
-                self._forget(place)
-                failed, asking = failed + 1, None
-                lost = isinstance(error, driver.ConnectionError) and not isinstance(error, driver.AuthenticationError)
-                worth = connection is not None or self.target.kind != "server"
-                if sent or not lost or not worth or failed > 2 or time.monotonic() >= deadline:
-                    raise translated(error, str(place or self.target), sent=sent, request=request) from error
-            except BaseException:
-                if connection is not None:
-                    connection.disconnect()  # half a reply may be on its way
-                raise
-            else:
-                self._give(place, connection)
-                return reply
+                self._failed(call, error)
 
-    def _reply(self, connection: Any, deadline: float) -> Any:
-        left = deadline - time.monotonic()
-        if abs(left - connection.socket_timeout) < 0.1 * self._timeout:
-            return connection.read_response()
-        return connection.read_response(timeout=max(left, 0.001))
+    # -- one attempt -------------------------------------------------------------------------
 
-    def _await_disk(self, connection: Any, place: Place, deadline: float, request: bytes | None) -> None:
-        left = max(1, int(1000 * (deadline - time.monotonic())))
+    def _attempt(self, call: _Call) -> Any:
+        """Send a call to its server and return the reply."""
+        call.connected = call.sent = False
+        call.place = call.asking or self._routes.place(call.name, call.deadline)
+        with self.connections.lend(call.place, call.deadline) as loan:
+            call.connected = True
+            try:
+                reply = self._sent(call, loan, b"$7\r\nEVALSHA\r\n$40\r\n%b\r\n" % call.script.sha)
+            except driver.NoScriptError:  # the server restarted, or is new: nothing was executed
+                reply = self._sent(call, loan, b"$4\r\nEVAL\r\n" + _packed((call.script.text,)))
+            if call.commit and self.connections.facts[call.place].waits and type(reply) is bytes:
+                self._await_disk(call, loan)  # a rejected commit replies with a list
+            return reply
+
+    def _sent(self, call: _Call, loan: Loan, head: bytes) -> Any:
+        call.sent = False
+        if call.asking is not None:  # valid for one command only
+            loan.send_command("ASKING")
+            loan.reply(self._timeout)
+        loan.send(b"*%d\r\n%b%b" % (call.count, head, call.tail))
+        call.sent = call.commit
+        return loan.reply(self._timeout)
+
+    def _await_disk(self, call: _Call, loan: Loan) -> None:
+        left = max(1, int(1000 * (call.deadline - time.monotonic())))
         try:
-            connection.send_command("WAITAOF", 1, 0, left)
-            synced = connection.read_response()[0] >= 1
+            loan.send_command("WAITAOF", 1, 0, left)
+            synced = loan.reply(self._timeout)[0] >= 1
         except driver.ResponseError:
-            synced = False  # a refusal here is no refusal of the commit
+            synced = False  # an error here does not mean that the commit was refused
         if not synced:
             raise StorageUnavailable(
-                f"{place} has applied the commit but not yet put it on disk. "
-                "Commit again with the same request id, which waits for that again.",
+                f"{call.place} has applied the commit but not yet synced it to disk. "
+                "Commit again with the same request id to wait for the sync.",
                 outcome="unknown",
-                request=request,
+                request=call.request,
             )
 
-    # -- connections -------------------------------------------------------------------------
+    # -- after a failed attempt --------------------------------------------------------------
 
-    def _take(self, place: Place, deadline: float) -> Any:
-        kept = self._idle.get(place)
-        while kept:
-            with contextlib.suppress(IndexError):
-                connection = kept.pop()
-                try:
-                    if _silent(connection):
-                        return connection
-                except driver.RedisError:
-                    pass
-                connection.disconnect()  # the server has closed it, or something unasked for has come
-        if self._closed:
-            raise Closed(f"The store at {self.target} was closed; open a new client.")
-        connection = self._connect(place, deadline, self.target.options)
-        try:
-            self.facts[place] = self._inspect(connection)
-            self.waits = any(facts.waits for facts in self.facts.values())
-        except BaseException:
-            connection.disconnect()
-            raise
-        return connection
-
-    def _give(self, place: Place | None, connection: Any) -> None:
-        if connection is None or place is None or not connection.is_connected:
-            return
-        kept = self._idle.setdefault(place, deque())
-        if self._closed or len(kept) >= _KEPT:
-            connection.disconnect()
+    def _failed(self, call: _Call, error: Exception) -> None:
+        """Return to make another attempt, if nothing was executed; otherwise raise the error of the call."""
+        call.asking = None
+        if isinstance(error, driver.AskError):  # MOVED is a subclass
+            self._redirect(call, error)
+        elif isinstance(error, driver.ClusterDownError | driver.TryAgainError):
+            patient = time.monotonic() - call.began <= min(_PATIENCE, self._timeout / 2)
+            self._wait(call, error, str(self.target), patient=patient)
+        elif isinstance(error, driver.BusyLoadingError):  # the server is starting and will have all data soon
+            self._wait(call, error, str(call.place), patient=time.monotonic() + _STARTING <= call.deadline)
+        elif isinstance(error, driver.ResponseError):
+            if isinstance(error, driver.ReadOnlyError):
+                self._routes.forget(call.place)  # Sentinel or the cluster will name another server
+            raise translated(error, str(call.place), request=call.request) from error
         else:
-            kept.append(connection)
+            self._lost(call, error)
 
-    def connect(self, place: Place, deadline: float) -> Any:
-        """Open a connection of the caller's own, which it closes."""
-        if self._closed:
-            raise Closed(f"The store at {self.target} was closed; open a new client.")
-        return self._connect(place, deadline, self.target.options)
-
-    def _connect(self, place: Place, deadline: float, options: dict[str, Any]) -> Any:
-        left = max(0.001, deadline - time.monotonic())
-        common: dict[str, Any] = {
-            **options,
-            "socket_timeout": left,
-            "socket_connect_timeout": left,
-            "retry": Retry(NoBackoff(), 0),
-            "protocol": 2,
-            "driver_info": None,
-        }
-        connection: Any
-        if not place.port:
-            unix: Any = UnixDomainSocketConnection
-            connection = unix(path=place.host, **common)
+    def _redirect(self, call: _Call, error: driver.AskError) -> None:
+        call.redirects += 1
+        if call.redirects > _REDIRECTS:
+            raise translated(error, str(self.target)) from error
+        other = Place(error.host or (call.place.host if call.place else ""), error.port)
+        if isinstance(error, driver.MovedError):
+            self._routes.moved(error.slot_id, other)
         else:
-            kind = SSLConnection if self.target.tls else Connection
-            connection = kind(host=place.host, port=place.port, **common)
-        connection.connect()
-        self.made += 1
-        return connection
+            call.asking = other
 
-    # -- routing -----------------------------------------------------------------------------
+    def _wait(self, call: _Call, error: Exception, where: str, *, patient: bool) -> None:
+        if not patient:
+            raise translated(error, where) from error
+        time.sleep(_STARTING)
+        self._routes.forget(call.place)
 
-    def _place(self, name: bytes, deadline: float) -> Place:
-        if self.target.kind == "cluster":
-            slot = key_slot(name)
-            place = self._slots.get(slot)  # another thread may be forgetting it all
-            if place is None:
-                place = self._learn(deadline).get(slot)
-            if place is None:
-                raise driver.ClusterDownError(f"no node serves slot {slot}")
-            return place
-        place = self._primary
-        if place is None:
-            place = self._primary = self._ask_sentinels(deadline)
-        return place
-
-    def _forget(self, place: Place | None) -> None:
-        """Ask anew where things are, after a server failed."""
-        if place is not None:
-            kept = self._idle.pop(place, None)
-            with contextlib.suppress(IndexError):
-                while kept:
-                    kept.pop().disconnect()
-        if self.target.kind == "sentinel":
-            self._primary = None
-        elif self.target.kind == "cluster":
-            self._slots = {}
-
-    def _learn(self, deadline: float) -> dict[int, Place]:
-        """Ask the nodes of a cluster, one after the other, who holds which slots."""
-        with self._learning:
-            return self._ask_nodes(deadline)
-
-    def _ask_nodes(self, deadline: float) -> dict[int, Place]:
-        last: Exception = driver.ConnectionError("no node was asked")
-        for place, until in _shared(list(dict.fromkeys([*self.facts, *self.target.places])), deadline):
-            try:
-                connection = self._connect(place, until, self.target.options)
-                try:
-                    connection.send_command("CLUSTER", "SLOTS")
-                    ranges = connection.read_response()
-                finally:
-                    connection.disconnect()
-            except (driver.RedisError, OSError) as error:
-                last = error
-                if isinstance(error, driver.AuthenticationError | driver.ResponseError):
-                    break
-                continue
-            slots: dict[int, Place] = {}
-            for first, end, primary, *_ in ranges:
-                host = (primary[0] or b"").decode() or place.host
-                slots.update(dict.fromkeys(range(first, end + 1), Place(host, primary[1])))
-            if slots:
-                self._slots = slots
-                return slots
-        raise last
-
-    def _ask_sentinels(self, deadline: float) -> Place:
-        last: Exception = driver.ConnectionError("no sentinel was asked")
-        for place, until in _shared(self.target.places, deadline):
-            try:
-                connection = self._connect(place, until, self.target.sentinel)
-                try:
-                    connection.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.target.service)
-                    found = connection.read_response()
-                finally:
-                    connection.disconnect()
-            except (driver.RedisError, OSError) as error:
-                last = error
-                continue
-            if found:
-                return Place(found[0].decode(), int(found[1]))
-            last = StorageUnavailable(
-                f"The sentinels at {self.target} know no {self.target.service!r}; check the name in the URL."
-            )
-        raise last
-
-
-def _silent(connection: Any) -> bool:
-    """Tell whether nothing has come while the connection lay idle; the driver's own way takes four system calls."""
-    if isinstance(connection, SSLConnection) or not hasattr(select, "poll"):
-        return not connection.can_read()  # under TLS bytes may have come that are not deciphered yet
-    ear = connection.__dict__.get("ear")
-    if ear is None:
-        ear = connection.ear = select.poll()
-        ear.register(connection._sock.fileno(), select.POLLIN)
-    return not ear.poll(0)
+    def _lost(self, call: _Call, error: Exception) -> None:
+        """Return to try another connection, if nothing was sent on the failed one; otherwise raise."""
+        self._routes.forget(call.place)
+        call.failures += 1
+        lost = isinstance(error, driver.ConnectionError) and not isinstance(error, driver.AuthenticationError)
+        worth = lost and (call.connected or self.target.kind != "server")
+        if call.sent or not worth or call.failures > _RECONNECTS or time.monotonic() >= call.deadline:
+            where = str(call.place or self.target)
+            raise translated(error, where, sent=call.sent, request=call.request) from error
 
 
 @functools.lru_cache(maxsize=1_000)
@@ -385,21 +189,8 @@ def _packed_names(names: tuple[bytes, ...]) -> bytes:
     return _packed((len(names), *names))
 
 
-def _ask(connection: Any) -> None:
-    """Have the next command served by a node to which its slot is just being moved."""
-    connection.send_command("ASKING")
-    connection.read_response()
-
-
-def _shared(places: Sequence[Place], deadline: float) -> Iterator[tuple[Place, float]]:
-    """Yield each place and until when to wait for it: one that is silent leaves time for the others."""
-    for at, place in enumerate(places):
-        now = time.monotonic()
-        yield place, now + min(5.0, (deadline - now) / (len(places) - at))
-
-
 def _packed(arguments: Sequence[Any]) -> bytes:
-    """Return arguments as the protocol has them; the driver's own packing takes longer than the server."""
+    """Encode arguments for the protocol; the driver's encoder takes longer than the server."""
     out: list[bytes] = []
     for argument in arguments:
         raw = argument if type(argument) is bytes else _raw(argument)

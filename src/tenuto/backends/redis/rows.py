@@ -1,8 +1,8 @@
-"""What lies in a Redis store, as bytes: the names of keys, heads, entries, and whether to believe them.
+"""The binary layout of a Redis store: names of keys, heads, entries, and their verification.
 
-A head's seal covers all that it says and the field that it belongs to, and it holds the digest of the
-value; an entry's digest covers its number, time, versions, value and the digest before it. What fails this
-is `Damaged`, and is never returned.
+A head's seal covers its content and its field, and it contains the digest of the value. An entry's digest covers
+its number, time, versions, value and the previous digest. Anything that fails verification is `Damaged` and
+never returned.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _sha1 = hashlib.sha1
 
 
 class Head(NamedTuple):
-    """What is known of a key without its value, already believed."""
+    """The verified metadata of a key, without its value."""
 
     kind: int
     version: int
@@ -40,25 +40,31 @@ class Head(NamedTuple):
 
 
 def names(prefix: bytes, tenant: bytes) -> list[bytes]:
-    """Return the keys of a tenant. The tenant is the hash tag, and no name can break out of it."""
+    """Return the Redis keys of a tenant. The tenant is the hash tag, encoded so that no name can end it early."""
     tag = quote_from_bytes(tenant[1:-1], safe="").encode() or b"%"
     return [b"%s:{%s}:%s" % (prefix, tag, part) for part in PARTS]
 
 
+def tenant_of(key: bytes) -> bytes | None:
+    """Return the encoded tenant of a key, or None if it has none."""
+    tenant = keys.tenant_of(key)
+    return tenant if tenant[:1] == b"\x02" and tenant[-1:] == b"\x00" and len(tenant) > 1 else None
+
+
 def tenant_in(name: bytes) -> bytes:
-    """Return the tenant, encoded as a part of a key, whose key this is."""
+    """Return the encoded tenant of a Redis key."""
     tag = name[name.index(b"{") + 1 : name.index(b"}")]
     return b"\x02" + (b"" if tag == b"%" else unquote_to_bytes(tag)) + b"\x00"
 
 
 def time_in(raw: bytes) -> float:
-    """Return a time as a script sends it."""
+    """Decode a time sent by a script."""
     seconds: float = _TIME.unpack(raw)[0]
     return seconds
 
 
 def head(field: bytes, raw: bytes, tenant: bytes) -> Head:
-    """Return a head if it is what was written, or raise `Damaged`."""
+    """Return a verified head, or raise `Damaged`."""
     body, seal = raw[:-_SEAL], raw[-_SEAL:]
     if len(body) <= _HEAD.size or _sha1(body + field).hexdigest()[:_SEAL].encode() != seal:
         raise damaged(tenant + field)
@@ -67,7 +73,7 @@ def head(field: bytes, raw: bytes, tenant: bytes) -> Head:
 
 
 def record(field: bytes, raw: bytes | None, value: bytes | None, now: float, tenant: bytes) -> Record | None:
-    """Return the live record that a head and a value make, None if there is none, or raise `Damaged`."""
+    """Return the live record of a head and a value, None if there is none, or raise `Damaged`."""
     if raw is None:
         if value is not None:
             raise damaged(tenant + field)
@@ -83,18 +89,18 @@ def record(field: bytes, raw: bytes | None, value: bytes | None, now: float, ten
 
 
 def entry(field: bytes, number: int, raw: bytes | None, tenant: bytes) -> Entry:
-    """Return the entry of this number if it is what was written, or raise `Damaged`."""
+    """Return the verified entry of this number, or raise `Damaged`."""
     try:
         if raw is None:
             raise damaged(tenant + field)
-        told, written, size = _ENTRY.unpack_from(raw)
+        stored, written, size = _ENTRY.unpack_from(raw)
         end = _ENTRY.size + size
         value = raw[end + 80 :]
         own = raw[end + 48 : end + 80]
         whole = raw[end + 32 : end + 48] == digest(value)
-        # What stands in the place of a value that was taken away is a seal over all that is left.
+        # An erased value is replaced by a seal over the rest of the entry.
         gone = not whole and value == _sha1(b"forgotten" + raw[: end + 80] + field).hexdigest()[:32].encode()
-        if told == number and (whole or gone) and _sha1(raw[: end + 48] + field).hexdigest()[:32].encode() == own:
+        if stored == number and (whole or gone) and _sha1(raw[: end + 48] + field).hexdigest()[:32].encode() == own:
             previous = b"" if number == 1 else bytes.fromhex(raw[end : end + 32].decode())
             versions = versions_in(raw[_ENTRY.size : end])
             return Entry(number, b"" if gone else value, written, bytes.fromhex(own.decode()), previous, versions, gone)
@@ -104,32 +110,32 @@ def entry(field: bytes, number: int, raw: bytes | None, tenant: bytes) -> Entry:
 
 
 def versions_in(raw: bytes) -> tuple[int, ...]:
-    """Return versions as a script writes them."""
+    """Decode versions written by a script."""
     return tuple(map(int, raw.split(b","))) if raw else ()
 
 
 def floor_holds(scope: bytes, raw: bytes) -> bool:
-    """Tell whether the floor of a scope is what was written."""
+    """Return whether the floor of a scope passes verification."""
     return _sha1(raw[_SEAL:] + scope).hexdigest()[:_SEAL].encode() == raw[:_SEAL]
 
 
 def request_holds(raw: bytes) -> bool:
-    """Tell whether the outcome of a request is what was written."""
+    """Return whether the outcome of a request passes verification."""
     return _sha1(raw[32:] + raw[:16]).hexdigest()[:_SEAL].encode() == raw[16:32]
 
 
 def in_order(fields: Sequence[bytes], *, reverse: bool) -> bool:
-    """Tell whether fields follow each other as they should."""
+    """Return whether fields are in order."""
     return all((a > b) is reverse and a != b for a, b in pairwise(fields))
 
 
 def damaged(key: bytes) -> Damaged:
-    """Return the error to raise for what is stored at a key."""
-    return Damaged(f"What is stored at {shown(key)} is not what was written. Restore it from a backup.")
+    """Return the error for damaged data at a key."""
+    return Damaged(f"The data at {shown(key)} is damaged. Restore it from a backup.")
 
 
 def shown(key: bytes) -> str:
-    """Return a key as people read it."""
+    """Return a key in readable form."""
     try:
         return repr(keys.unpack(key))
     except ValueError:

@@ -1,8 +1,8 @@
-"""What a server is and how it is set up, asked on every new connection before it carries anything.
+"""Inspect a server's kind and settings, on every new connection before its first use.
 
-A store is refused on a server that may evict keys, on a replica, and, where commits are to survive the
-machine, on one that does not sync its log at each write. What a managed server does not let us ask is said
-in `stats()` and warned of; there `WAITAOF` after each commit takes the place of the setting.
+tenuto refuses a server that may evict keys, a replica, and with `durability="full"` a server that does not sync
+its log at each write. Settings that a managed server hides are listed in `stats()` and cause a warning; then
+`WAITAOF` after each commit replaces the setting.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 
 from redis import exceptions as driver
 
-from tenuto.backends._redis_errors import PASSING
+from tenuto.backends.redis.errors import PASSING
 from tenuto.errors import InvalidInput, ReadOnly
 
 
 class UncheckedServerWarning(UserWarning):
-    """The server does not say whether it is set up to keep what it was given."""
+    """The server hides settings that durability depends on."""
 
 
 class Facts(NamedTuple):
-    """What is known of a server."""
+    """The facts known about a server."""
 
     server: str
     version: str
@@ -29,22 +29,22 @@ class Facts(NamedTuple):
     appendonly: str
     appendfsync: str
     unchecked: tuple[str, ...]
-    """Settings that the server does not tell."""
+    """Settings that the server hides."""
     waits: bool
-    """True where each commit is followed by WAITAOF, as the setting cannot be seen."""
+    """True if each commit is followed by WAITAOF, because the setting is hidden."""
 
     @property
     def survives(self) -> str:
-        """Say what a commit survives as the server is set up now."""
+        """Return what a commit survives with the current settings."""
         if self.waits or (self.appendonly, self.appendfsync) == ("yes", "always"):
             return "kill and power loss"
         if self.appendonly == "yes":
-            return "a clean stop; a kill or a power loss takes the last seconds (appendfsync everysec) or more (no)"
-        return "neither: without appendonly what came after the last snapshot ends with the server"
+            return "a clean stop; a kill or a power loss loses the last seconds (appendfsync everysec) or more (no)"
+        return "nothing: without appendonly a stop of the server loses all commits since its last snapshot"
 
 
-def inspect(connection: Any, where: str, durability: str) -> Facts:  # noqa: C901 - one setting after the other
-    """Return what a server is, or raise if a store would lose data on it."""
+def inspect(connection: Any, where: str, durability: str) -> Facts:  # noqa: C901 - one branch for each setting
+    """Return the facts about a server, or raise if it could lose data."""
     settings: dict[str, str] = {}
     asked = ("maxmemory-policy", "appendonly", "appendfsync")
     for name in asked:
@@ -58,14 +58,14 @@ def inspect(connection: Any, where: str, durability: str) -> Facts:  # noqa: C90
     role, server, memory = _reply(connection), _info(_reply(connection)), _info(_reply(connection))
     if role and role[0] != b"master":
         raise ReadOnly(
-            f"{where} is a replica, which takes no writes and may be behind. Give the address of the primary, "
+            f"{where} is a replica, which is read-only and may lag. Nothing was written; use the address of the primary, "
             "or a redis+sentinel:// or redis+cluster:// URL, which finds it."
         )
     policy = settings.get("maxmemory-policy") or memory.get("maxmemory_policy", "")
     if policy and policy != "noeviction":
         raise InvalidInput(
-            f"{where} has maxmemory-policy {policy}: when memory is full it would silently let go of what was "
-            "committed. Set maxmemory-policy to noeviction, or give tenuto a server of its own."
+            f"{where} has maxmemory-policy {policy}: when memory is full it silently deletes "
+            "committed data. Set maxmemory-policy to noeviction, or use a separate server."
         )
     appendonly, appendfsync = settings.get("appendonly", ""), settings.get("appendfsync", "")
     waits = False
@@ -73,14 +73,14 @@ def inspect(connection: Any, where: str, durability: str) -> Facts:  # noqa: C90
         if appendonly and appendfsync:
             wrong = "appendonly yes" if appendonly != "yes" else "appendfsync always"
             raise InvalidInput(
-                f"{where} runs with appendonly {appendonly} and appendfsync {appendfsync}, so a commit may be lost "
-                f'although it was acknowledged. Set "{wrong}" there, or accept that with durability="process".'
+                f"{where} runs with appendonly {appendonly} and appendfsync {appendfsync}, so an acknowledged commit "
+                f'may be lost. Set "{wrong}" there, or accept the loss with durability="process".'
             )
         waits = _can_wait(connection)
         if not waits:
             raise InvalidInput(
-                f"{where} does not say whether it syncs its log at each write (CONFIG is forbidden), and has no "
-                'WAITAOF to make sure. Allow "CONFIG GET" or WAITAOF, or accept the loss with durability="process".'
+                f"{where} does not tell whether it syncs its log at each write (CONFIG is forbidden), and has no "
+                'WAITAOF to enforce it. Allow "CONFIG GET" or WAITAOF, or accept the loss with durability="process".'
             )
     unchecked = tuple(
         name
@@ -89,8 +89,8 @@ def inspect(connection: Any, where: str, durability: str) -> Facts:  # noqa: C90
     )
     if unchecked:
         warnings.warn(
-            f"{where} does not tell {', '.join(unchecked)}; make sure of maxmemory-policy noeviction, appendonly yes "
-            "and appendfsync always in its settings.",
+            f"{where} hides the settings {', '.join(unchecked)}. Check that it has maxmemory-policy noeviction, "
+            "appendonly yes and appendfsync always.",
             UncheckedServerWarning,
             stacklevel=2,
         )
@@ -107,7 +107,7 @@ def inspect(connection: Any, where: str, durability: str) -> Facts:  # noqa: C90
 
 
 def _reply(connection: Any) -> Any:
-    """Return a reply, None where the server does not let us ask or does not know what was asked."""
+    """Return a reply, or None if the command is unknown or forbidden."""
     try:
         return connection.read_response()
     except driver.AuthenticationError:

@@ -1,64 +1,76 @@
-"""Going through a whole SQLite store: every row's sum, every stream's links."""
+"""Verify a whole SQLite store: its structure, every row's checksum, every chain."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import apsw
 
-from tenuto.backends import _sqlite_rows as rows
-from tenuto.backends._sqlite_log import Moment
-from tenuto.backends._sqlite_tail import read_tail
+from tenuto.backends.sqlite import reading, rows
+from tenuto.backends.sqlite.rows import SHIFT, STREAM
 from tenuto.errors import Damaged
 from tenuto.kernel.contract import Entry, Finding
 
 _BEFORE_THE_FIRST = Entry(0, b"", 0.0, b"", b"", ())
 
 
+def check_structure(connection: apsw.Connection) -> list[Finding]:
+    """Return the defects that SQLite itself finds."""
+    lines: list[Any] = connection.execute("PRAGMA integrity_check(100)").fetchall()
+    return [Finding("structure", line) for (line,) in lines if line != "ok"]
+
+
 def check_rows(connection: apsw.Connection) -> list[Finding]:
-    """Return what is wrong with the rows of a store, a page at a time."""
+    """Return the defects of records, entries and requests, all from one snapshot."""
+    with reading.Moment(connection):
+        findings, streams = _check_records(connection)
+        return findings + _check_entries(connection, streams) + _check_requests(connection)
+
+
+def _check_records(connection: apsw.Connection) -> tuple[list[Finding], dict[int, bytes]]:
     findings: list[Finding] = []
     streams: dict[int, bytes] = {}
-    for row in rows.every_record(connection):
-        try:
-            rows.believed(row)
-        except Damaged as error:
-            findings.append(Finding("damage", str(error)))
-        if row[1] == rows.STREAM:
-            streams[row[2]] = row[0]
-    return findings + _check_entries(connection, streams)
-
-
-def check_log(connection: apsw.Connection) -> list[Finding]:
-    """Return where the log goes on from entries that the tables do not have."""
-    findings: list[Finding] = []
-    with Moment(connection):
-        for stream, pending in read_tail(connection).streams.items():
+    for page in reading.every_record(connection):
+        for row in page:
             try:
-                if pending.first > 1:
-                    rows.end_at(connection, stream, pending.stream, pending.first - 1)
+                rows.verified_record(row)
             except Damaged as error:
-                findings.append(Finding("chain", f"The log goes on from what is not there. {error}"))
-    return findings
+                findings.append(Finding("damage", str(error)))
+            if row[1] == STREAM:
+                streams[row[2]] = row[0]
+    return findings, streams
 
 
 def _check_entries(connection: apsw.Connection, streams: dict[int, bytes]) -> list[Finding]:
     findings: list[Finding] = []
     seen: set[int] = set()
     last, stream = _BEFORE_THE_FIRST, -1
-    for row in rows.every_entry(connection):
-        if rows.stream_of(row[0]) != stream:
-            last, stream = _BEFORE_THE_FIRST, rows.stream_of(row[0])
-            seen.add(stream)
-            if stream not in streams and not rows.has_stream(connection, stream):  # it may have begun meanwhile
-                findings.append(Finding("chain", f"Entries of stream {stream} have lost their stream."))
-        name = streams.get(stream, b"")
-        try:
-            entry = rows.believed_entry(row, name)
-        except Damaged as error:
-            findings.append(Finding("damage", str(error)))
-            continue
-        if entry.number != last.number + 1 or entry.previous != last.digest:
-            where = f"Entry {entry.number} of {rows.shown(name)}"
-            findings.append(Finding("chain", f"{where} does not follow the one before."))
-        last = entry
+    for page in reading.every_entry(connection):
+        for row in page:
+            if row[0] >> SHIFT != stream:
+                last, stream = _BEFORE_THE_FIRST, row[0] >> SHIFT
+                seen.add(stream)
+                if stream not in streams:
+                    findings.append(Finding("chain", f"The stream {stream} of some entries is missing."))
+            name = streams.get(stream, b"")
+            try:
+                (entry,) = rows.verified_entries([row], name)
+            except Damaged as error:
+                findings.append(Finding("damage", str(error)))
+                continue
+            if entry.number != last.number + 1 or entry.previous != last.digest:
+                where = f"Entry {entry.number} of {rows.shown(name)}"
+                findings.append(Finding("chain", f"{where} does not follow the entry before it."))
+            last = entry
     gone = [streams[stream] for stream in streams.keys() - seen]
     return findings + [Finding("chain", f"The entries of {rows.shown(name)} are missing.") for name in gone]
+
+
+def _check_requests(connection: apsw.Connection) -> list[Finding]:
+    findings: list[Finding] = []
+    for row in connection.execute("SELECT id, at, content, versions, sum FROM requests"):
+        try:
+            rows.verified_request(row)
+        except Damaged as error:
+            findings.append(Finding("damage", str(error)))
+    return findings

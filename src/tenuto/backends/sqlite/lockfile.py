@@ -1,32 +1,31 @@
-"""The file beside a SQLite store: who may write next, and how far the store had come.
+"""The lock file next to a SQLite store: the queue of writing processes, and the mark of the last commit.
 
-**The lock.** Every process takes it before it begins to write. SQLite's own waiting is a sleeping
-back-off under which one of sixteen writers waits a second; the kernel's queue is fair. Taking it has
-a deadline: the wait itself happens in a helper thread, because a lock call cannot be interrupted.
+**The lock.** Every process acquires it before it writes. SQLite's own waiting is a back-off with sleeps, under which one
+of sixteen writers waits a second; the kernel's queue for `flock` is fair. A blocking lock call has no deadline, so a
+process that has to wait does so in a helper thread.
 
-**The mark.** Two slots, written in turn after each commit and before the unlock, say which commit was
-the last. A store that is behind its mark has lost commits: a cut or damaged write-ahead log, or a file
-put in its place. The mark is shared memory backed by the file, so it costs no system call and
-outlives a killed process; it is not synced, so after a power loss it may be behind, never ahead of
-what was synced before it.
+**The mark.** Two slots, written alternately after each commit and before the unlock, name the last commit. A store
+behind its mark has lost commits: through a truncated or damaged write-ahead log, or an older file in its place. The mark
+is not synced: after a power loss it may be behind the store, never ahead of what was synced before it. It is synced
+only when it is lowered.
 
-**The word.** Beside the mark, the number and digest of the last commit once more, and before them a byte that
-is cleared while a commit is under way. A process whose own newest commit has this word knows, by one comparison,
-that no other has been acknowledged since. Who is killed between leaves the byte cleared, and the store is asked.
+**The note of a failed sync.** After a failed sync, the page cache may hold data that is not on disk. The note tells
+every process of the same boot not to trust the write-ahead log until it was written and synced again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import functools
 import hashlib
-import mmap
+import logging
 import os
 import struct
-import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVarTuple
@@ -37,165 +36,141 @@ from tenuto.kernel.wake import Wake
 Given = TypeVarTuple("Given")
 _SIZE: Final = 4096
 _SLOTS: Final = (0, 512)
+_NOTE: Final = 1024
 _LAYOUT: Final = struct.Struct(">4s16sQ16s16sB")
 _MAGIC: Final = b"tnm1"
+_FAILED: Final = b"tnf1"
 _SUM: Final = 8
-_SLOT: Final = _LAYOUT.size + _SUM
-_PLACES: Final = tuple(slice(at, at + _SLOT) for at in _SLOTS)
-_SETTLED: Final = 1024
-_WORD: Final = slice(_SETTLED, _SETTLED + 25)
-_NUMBER: Final = slice(_SETTLED + 1, _SETTLED + 25)
-_sha256 = hashlib.sha256
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _try_lock(fd: int) -> bool:
-        os.lseek(fd, _SIZE, os.SEEK_SET)  # a byte behind the mark: Windows locks are mandatory
-        try:
-            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-
-    def _lock(fd: int) -> None:
-        while not _try_lock(fd):
-            time.sleep(0.001)
-
-    def _free(fd: int, how: int) -> None:
-        os.lseek(fd, _SIZE, os.SEEK_SET)
-        with contextlib.suppress(OSError):  # it was not had
-            msvcrt.locking(fd, how, 1)
-
-    _FREE = msvcrt.LK_UNLCK
-
-else:
-    import fcntl
-
-    def _try_lock(fd: int) -> bool:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in (errno.EAGAIN, errno.EACCES):
-                return False
-            raise
-        return True
-
-    def _lock(fd: int) -> None:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-
-    _free, _FREE = fcntl.flock, fcntl.LOCK_UN
+_blake2b = hashlib.blake2b
+_log = logging.getLogger("tenuto.sqlite")
 
 
 class Mark(NamedTuple):
-    """How far a store had come: its id, the number and digest of its last commit, boot and mode."""
+    """The last commit of a store: the store's id, the commit's number and sum, the boot, and whether it was synced."""
 
     store: bytes
     number: int
-    chain: bytes
+    sum: bytes
     boot: bytes
     full: bool
 
 
-def word_of(number: int, chain: bytes) -> bytes:
-    """Return the word of a commit that is not under way."""
-    return b"\x01" + number.to_bytes(8, "big", signed=True) + chain
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            return False
+        raise
+    return True
 
 
 class LockFile:
-    """One process's hold on the lock and the mark. One thread at a time calls `run`."""
+    """One client's access to the lock and the mark. One thread at a time calls `run`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._closing = weakref.finalize(self, os.close, self._fd)  # a client may be dropped without `close`
+        self._closing.atexit = False
         self._helper: _Helper | None = None
-        self._before = self._behind = b""
-        try:
-            if os.fstat(self._fd).st_size < _SIZE:
-                # Writing zeros reserves the blocks, so that storing a mark can never meet a full disk.
-                # Two processes may both do it: neither has a mark yet.
-                os.pwrite(self._fd, bytes(_SIZE), 0)
-            self._shared = mmap.mmap(self._fd, _SIZE)
-        except BaseException:
-            os.close(self._fd)
-            raise
+        self._before = self._after = b""
+        if os.fstat(self._fd).st_size < _SIZE:
+            # Writing zeros reserves the block, so that storing a mark never fails on a full disk.
+            # Two processes may both do this: neither has a mark yet.
+            os.pwrite(self._fd, bytes(_SIZE), 0)
+
+    # -- the lock --------------------------------------------------------------------------------
 
     def run(self, work: Callable[[*Given], None], timeout: float, *given: *Given) -> None:
-        """Do `work` with the lock held, or raise `StorageUnavailable` when others held it all the time."""
+        """Run `work` with the lock held; raise `StorageUnavailable` if others hold it beyond the timeout."""
         try:
             if _try_lock(self._fd):
                 work(*given)
                 return
         finally:
-            _free(self._fd, _FREE)  # also if it was not had; and by one call, into which no interrupt comes
+            fcntl.flock(self._fd, fcntl.LOCK_UN)  # also if it was not acquired: one call, which no interrupt divides
         if self._helper is None:
-            self._helper = _Helper(os.open(self._path, os.O_RDWR))
+            self._helper = helper = _Helper(os.open(self._path, os.O_RDWR | os.O_CLOEXEC))
+            weakref.finalize(self, helper.close).atexit = False
         if not self._helper.run(functools.partial(work, *given), timeout):
             raise StorageUnavailable(
                 f"Other processes held the write lock of {self._path.name} for {timeout:g} s. "
-                "Nothing was written; try again, and look for a stopped process that holds it."
+                "Nothing was written. Try again, and look for a stopped process that holds it."
             )
+
+    # -- the mark --------------------------------------------------------------------------------
 
     def load(self) -> Mark | None:
         """Return the newest mark whose slot is whole, or None if there is none."""
         newest: Mark | None = None
-        for place in _PLACES:
-            raw = self._shared[place]
-            body, own = raw[: _LAYOUT.size], raw[_LAYOUT.size :]
-            magic, store, number, chain, boot, full = _LAYOUT.unpack(body)
-            if magic != _MAGIC or _sha256(body).digest()[:_SUM] != own:
+        for at in _SLOTS:
+            body = self._whole(at, _LAYOUT.size)
+            if body is None or not body.startswith(_MAGIC):
                 continue
+            _, store, number, total, boot, full = _LAYOUT.unpack(body)
             if newest is None or number > newest.number:
-                newest = Mark(store, number, chain, boot, bool(full))
+                newest = Mark(store, number, total, boot, bool(full))
         return newest
 
-    def says(self, word: bytes) -> bool:
-        """Tell whether the commit of this word is the last, and none is under way."""
-        try:
-            return self._shared[_WORD] == word
-        except ValueError:  # it was closed meanwhile
-            return False
-
-    def committing(self) -> None:
-        """Note that a commit is under way; `store` ends it. A process killed between leaves the note."""
-        self._shared[_SETTLED] = 0
-
     def belongs_to(self, store: bytes, boot: bytes, *, full: bool) -> None:
-        """Say what every mark that is stored from now on says beside the commit."""
-        self._before, self._behind = _MAGIC + store, boot + bytes([full])
+        """Set the constant fields of every mark stored from now on."""
+        self._before, self._after = _MAGIC + store, boot + bytes([full])
 
-    def store(self, word: bytes) -> None:
-        """Note a commit by its word. Call it with the lock held."""
-        shared, commit = self._shared, word[1:]
-        body = self._before + commit + self._behind
-        shared[_PLACES[word[8] & 1]] = body + _sha256(body).digest()[:_SUM]
-        # The byte last: who compared between the two would take the old word for the newest.
-        shared[_NUMBER] = commit
-        shared[_SETTLED] = 1
+    def store(self, number: int, total: bytes) -> None:
+        """Store a commit as the last one; the caller holds the lock. If storing fails, the mark is only older."""
+        body = self._before + number.to_bytes(8, "big") + total + self._after
+        try:
+            os.pwrite(self._fd, body + _blake2b(body).digest()[:_SUM], _SLOTS[number & 1])
+        except OSError as error:
+            _log.warning("%s could not be written; the next commit will retry: %s", self._path, error)
 
-    def start_over(self, mark: Mark) -> None:
-        """Note a store whose number may be lower than the mark's; both slots are written."""
-        self._shared[0:_SIZE] = bytes(_SIZE)
-        self.belongs_to(mark.store, mark.boot, full=mark.full)
-        self.store(word_of(mark.number, mark.chain))
+    def reset(self, mark: Mark | None) -> None:
+        """Replace both slots, durably: by a mark that may be lower, or by none."""
+        os.pwrite(self._fd, bytes(_SIZE), 0)
+        if mark is not None:
+            self.belongs_to(mark.store, mark.boot, full=mark.full)
+            self.store(mark.number, mark.sum)
+        os.fsync(self._fd)
+
+    # -- the note of a failed sync -----------------------------------------------------------------
+
+    def note_failed_sync(self, boot: bytes) -> None:
+        """Record for the processes of this boot that a sync has failed."""
+        body = _FAILED + boot
+        with contextlib.suppress(OSError):
+            os.pwrite(self._fd, body + _blake2b(body).digest()[:_SUM], _NOTE)
+
+    def has_failed_sync(self, boot: bytes) -> bool:
+        """Return whether a sync has failed since the machine started. An older note is void: the disk decides."""
+        return self._whole(_NOTE, 20) == _FAILED + boot
+
+    def clear_failed_sync(self) -> None:
+        """Clear the note."""
+        os.pwrite(self._fd, bytes(28), _NOTE)
+
+    def _whole(self, at: int, size: int) -> bytes | None:
+        raw = os.pread(self._fd, size + _SUM, at)
+        body = raw[:size]
+        return body if len(raw) == size + _SUM and _blake2b(body).digest()[:_SUM] == raw[size:] else None
+
+    # -- closing -----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of the file. A lock that is still held goes with it, unless a forked copy has it."""
-        self._shared.close()
-        os.close(self._fd)
+        """Close the file, which releases the lock."""
+        self._closing()
         if self._helper is not None:
             self._helper.close()
 
     def forget(self) -> None:
-        """Let go in a forked child, without unlocking: the lock is the parent's, and must end with it."""
-        self._shared.close()
-        os.close(self._fd)
+        """Close the file in a forked child without unlocking it: the lock belongs to the parent."""
+        self._closing()
         if self._helper is not None:
             os.close(self._helper.fd)
 
 
 class _Ticket:
-    """One piece of work for the helper, and what became of it."""
+    """One piece of work for the helper, and its outcome."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self.work = work
@@ -205,16 +180,16 @@ class _Ticket:
 
 
 class _Helper:
-    """Waits for the lock in a thread of its own, so that the caller can stop waiting.
+    """Wait for the lock in a separate thread, so that the caller can stop waiting.
 
-    The work is done in that thread too: the lock is not held while one thread wakes another.
+    That thread also does the work, so that the lock is not held while one thread wakes another.
     """
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self._mutex = threading.Lock()
         self._asked = Wake()
-        self._ticket: _Ticket | None = None  # what somebody still waits for
+        self._ticket: _Ticket | None = None  # what a caller is waiting for
         self._closed = False
         threading.Thread(target=self._run, name="tenuto-lock", daemon=True).start()
 
@@ -224,7 +199,7 @@ class _Helper:
             with self._mutex:
                 self._ticket = ticket
             self._asked.set()
-            ticket.ended.wait(max(0.0, timeout))
+            _wait(ticket, timeout)
         except BaseException:  # KeyboardInterrupt, at any line of the above
             if not self._withdraw(ticket):
                 _wait_to_the_end(ticket)
@@ -232,13 +207,13 @@ class _Helper:
         if not ticket.over:
             if self._withdraw(ticket):
                 return False
-            _wait_to_the_end(ticket)  # it began after all: its outcome is what counts
+            _wait_to_the_end(ticket)  # it had started: its outcome counts
         if ticket.error is not None:
             raise ticket.error
         return True
 
     def _withdraw(self, ticket: _Ticket) -> bool:
-        """Take back what has not begun; False if it has."""
+        """Withdraw work that has not started; return False if it has."""
         with self._mutex:
             if self._ticket is ticket:
                 self._ticket = None
@@ -250,7 +225,7 @@ class _Helper:
             if self._closed:
                 os.close(self.fd)
                 return
-            _lock(self.fd)
+            fcntl.flock(self.fd, fcntl.LOCK_EX)
             with self._mutex:
                 ticket, self._ticket = self._ticket, None
                 if ticket is not None:
@@ -258,17 +233,25 @@ class _Helper:
             try:
                 if ticket is not None:
                     ticket.work()
-            except BaseException as error:  # noqa: BLE001 - it is raised where the work was asked for
+            except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
                 ticket.error = error  # type: ignore[union-attr]
             finally:
-                _free(self.fd, _FREE)
+                fcntl.flock(self.fd, fcntl.LOCK_UN)
             if ticket is not None:
                 ticket.over = True
                 ticket.ended.set()
+                del ticket  # it refers to the client, which may be dropped
 
     def close(self) -> None:
         self._closed = True
         self._asked.set()
+
+
+def _wait(ticket: _Ticket, timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    # Short waits: a signal that comes just before one is noticed only after it.
+    while not ticket.ended.wait(min(0.5, max(0.0, deadline - time.monotonic()))) and time.monotonic() < deadline:
+        pass
 
 
 def _wait_to_the_end(ticket: _Ticket) -> None:
@@ -276,4 +259,4 @@ def _wait_to_the_end(ticket: _Ticket) -> None:
         try:
             ticket.ended.wait(0.05)
         except KeyboardInterrupt:
-            continue  # a commit that has begun is not abandoned; it takes milliseconds
+            continue  # a started commit is not abandoned; it takes milliseconds

@@ -1,142 +1,242 @@
-"""Reading a SQLite store: what the log says of a key comes before what the tables say.
+"""Read a SQLite store: the statements, and the proof that a key that is not found is absent.
 
-Each of these takes one snapshot: of the tables through its connection, and of the log through a `Tail` read as of
-the same transaction.
+A read of one key is one statement. Everything that takes several statements runs in one read transaction, so that
+all of it is from one snapshot.
+
+Absence is proven by neighbours: a flipped bit in the index can hide a row from its own key, but then a search for
+the key ends next to a row that is damaged or out of order. So both neighbours of an absent key are verified.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from types import TracebackType
+from typing import Any, Final
 
 import apsw
 
-from tenuto.backends import _sqlite_rows as rows
-from tenuto.backends._sqlite_log import Moment
-from tenuto.backends._sqlite_rows import RECORD
-from tenuto.backends._sqlite_tail import Memory, read_tail, record_of
-from tenuto.errors import Damaged
+from tenuto.backends.sqlite import rows
+from tenuto.backends.sqlite.rows import LAST_NUMBER, RECORD, SHIFT, STREAM, End, Head
+from tenuto.errors import Damaged, TenutoError
 from tenuto.kernel import keys
-from tenuto.kernel.contract import Entry, Record
+from tenuto.kernel.contract import REQUEST_LIFE, Entry, Record
+
+# The value of a record may be stored in an entry of the same commit instead: then `entry` points there.
+_ROW: Final = (
+    "key, kind, version, written, expires, sum, "
+    "CASE WHEN entry IS NULL THEN value ELSE (SELECT e.value FROM entries e WHERE e.id = entry) END"
+)
+_HEAD: Final = "SELECT id, key, kind, version, written, expires, digest, sum FROM records"
+_ENTRY: Final = "SELECT id, written, versions, previous, sum, value, digest FROM entries"
+_END: Final = "SELECT id, written, versions, previous, digest, sum FROM entries"
+_ONE: Final = f"SELECT {_ROW} FROM records WHERE key = ?"  # noqa: S608 - constants only, here and below
+_FROM: Final = f"{_HEAD} WHERE key >= ? ORDER BY key LIMIT 1"
+_BELOW: Final = f"{_HEAD} WHERE key < ? ORDER BY key DESC LIMIT 1"
+_UP: Final = f"{_ENTRY} WHERE id > ? AND id < ? ORDER BY id LIMIT ?"
+_DOWN: Final = f"{_ENTRY} WHERE id > ? AND id < ? ORDER BY id DESC LIMIT ?"
+_LAST: Final = f"{_END} WHERE id > ? AND id < ? ORDER BY id DESC LIMIT 1"
+_PART: Final = 200
+
+
+class Moment:
+    """A read transaction: everything read within it is from one snapshot."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        self._connection.execute("BEGIN")
+
+    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
+        # After any other error the connection's owner closes it, which ends the transaction too.
+        if error is None or isinstance(error, TenutoError):
+            self._connection.execute("COMMIT")
+
+
+# -- records -----------------------------------------------------------------------------------------
 
 
 def find(connection: apsw.Connection, key: bytes) -> Record | None:
-    """Return what the tables hold at a key, tombstones and absence as None, or raise `Damaged`."""
-    try:
-        return rows.find(connection, key)
-    except Damaged:
-        # That a key is absent takes several statements to prove: somebody may have written it in between.
-        with Moment(connection):
-            return rows.find(connection, key)
+    """Return the record at a key, expired or not; None for a tombstone or a key that is proven absent."""
+    found: list[Any] = connection.execute(_ONE, (key,)).fetchall()
+    if found and found[0][0] == key:
+        return rows.verified_record(found[0])
+    with Moment(connection):  # another process may write the key between two statements
+        if find_head(connection, key) is None:
+            return None
+        return _verified(connection.execute(_ONE, (key,)).fetchall(), key)  # also if another key's row was found
 
 
-def read(connection: apsw.Connection, memory: Memory, wanted: Sequence[bytes], now: float) -> list[Record | None]:
-    """Return the live record at each key, all from one moment."""
+def _verified(found: list[Any], key: bytes) -> Record | None:
+    # SQLite does not compare again at the end of its search: in a damaged index that can be a row of another key.
+    if not found or found[0][0] != key:
+        raise rows.damaged(key)
+    return rows.verified_record(found[0])
+
+
+def find_many(connection: apsw.Connection, wanted: Sequence[bytes]) -> dict[bytes, Record | None]:
+    """Return the records at several keys, all from one snapshot; absence is proven."""
+    found: dict[bytes, Record | None] = {}
     with Moment(connection):
-        tail, at = memory.view(connection)
-        found: dict[bytes, Record | None] = {}
+        for start in range(0, len(wanted), _PART):
+            part = wanted[start : start + _PART]
+            marks = ",".join("?" * len(part))
+            stored = connection.execute(f"SELECT {_ROW} FROM records WHERE key IN ({marks})", part)  # noqa: S608
+            found.update({row[0]: rows.verified_record(row) for row in stored})
         for key in wanted:
-            row = tail.row(key, at)
-            if row is not None:
-                found[key] = record_of(key, row, now)
-        missing = [key for key in wanted if key not in found]
-        if missing:
-            found.update(rows.find_many(connection, missing))
-    return [record if (record := found.get(key)) and lives(record, now) else None for key in wanted]
+            if key not in found and find_head(connection, key) is not None:
+                raise rows.damaged(key)
+    return found
+
+
+def find_head(connection: apsw.Connection, key: bytes) -> Head | None:
+    """Return the row at a key without its value, whatever its kind; None if the key is proven absent."""
+    above: list[Any] = connection.execute(_FROM, (key,)).fetchall()
+    if above and above[0][1] == key:
+        head = Head._make(above[0])
+        if not rows.is_whole(head):
+            raise rows.damaged(key)
+        return head
+    below: list[Any] = connection.execute(_BELOW, (key,)).fetchall()
+    for found, is_above in ((above, True), (below, False)):
+        if not found:
+            continue
+        head = Head._make(found[0])
+        if not rows.is_whole(head):  # perhaps only the digest of its value is damaged: a proof all the same
+            _verified(connection.execute(_ONE, (head.key,)).fetchall(), head.key)
+        if (head.key > key) is not is_above:
+            raise rows.damaged(key)
+    return None
 
 
 def scan(
-    connection: apsw.Connection,
-    memory: Memory,
-    prefix: bytes,
-    after: bytes | None,
-    limit: int,
-    now: float,
-    *,
-    reverse: bool,
+    connection: apsw.Connection, prefix: bytes, after: bytes | None, limit: int, now: float, *, reverse: bool
 ) -> list[Record]:
-    """Return up to `limit` live records below `prefix` in key order, all from one moment."""
+    """Return up to `limit` live records with `prefix` in key order, all from one snapshot."""
     low, high = prefix, keys.after_prefix(prefix)
     if after is not None and reverse:
         high = after if high is None else min(high, after)
     elif after is not None:
         low = max(low, after + b"\x00")
+    found: list[Record] = []
     with Moment(connection):
-        tail, at = memory.view(connection)
-        stored = _stored(connection, low, high, limit, reverse=reverse)
-        kept = (record for record in stored if lives(record, now) and tail.row(record.key, at) is None)
-        said = tail.between(low, high, at, reverse=reverse)
-        told = (record for key, row in said if (record := record_of(key, row, now)) is not None)
-        return list(itertools.islice(heapq.merge(kept, told, key=_key, reverse=reverse), limit))
+        for page in _pages(connection, low, high, limit, reverse=reverse, live=True):
+            for row in page:
+                record = rows.verified_record(row)
+                # Expiry is decided here, not by SQL: a damaged `expires` must be detected, not hide the record.
+                if record is not None and is_live(record, now):
+                    found.append(record)
+                    if len(found) == limit:
+                        return found
+    return found
 
 
-def _key(record: Record) -> bytes:
-    return record.key
+def every_record(connection: apsw.Connection) -> Iterator[list[Any]]:
+    """Yield every row of `records` in key order, a page at a time."""
+    return _pages(connection, b"", None, 500, reverse=False, live=False)
 
 
-def _stored(
-    connection: apsw.Connection, low: bytes, high: bytes | None, limit: int, *, reverse: bool
-) -> Iterator[Record]:
-    """Yield the records of the tables, a page at a time; the caller keeps the snapshot."""
+def _pages(
+    connection: apsw.Connection, low: bytes, high: bytes | None, limit: int, *, reverse: bool, live: bool
+) -> Iterator[list[Any]]:
+    only = "INDEXED BY live WHERE kind = 0 AND" if live else "WHERE"
+    below = "" if high is None else "AND key < ?"
+    order = "DESC" if reverse else "ASC"
     while True:
-        page = rows.page(connection, low, high, limit, reverse=reverse, live=True)
-        for row in page:
-            record = rows.believed(row)
-            if record is not None:
-                yield record
+        bounds = (low, limit) if high is None else (low, high, limit)
+        page: list[Any] = connection.execute(
+            f"SELECT {_ROW} FROM records {only} key >= ? {below} ORDER BY key {order} LIMIT ?",  # noqa: S608
+            bounds,
+        ).fetchall()
+        _verify_order(page, low, high, reverse=reverse)
+        yield page
         if len(page) < limit:
             return
         if reverse:
-            high = page[-1][0]
+            high, below = page[-1][0], "AND key < ?"
         else:
             low = page[-1][0] + b"\x00"
 
 
-def entries(
-    connection: apsw.Connection, memory: Memory, stream: bytes, after: int | None, limit: int, *, reverse: bool
-) -> list[Entry]:
-    """Return up to `limit` entries of a stream by number, all from one moment."""
-    with Moment(connection):
-        tail, at = memory.view(connection)
-        pending = tail.entries(connection, stream, at)
-        if not pending:
-            return rows.find_entries(connection, stream, after, limit, reverse=reverse)
-        first, last = pending[0].number, pending[-1].number
-        if reverse:
-            top = last if after is None else min(last, max(after, 0) - 1)
-            found = [pending[number - first] for number in range(top, max(first, top - limit + 1) - 1, -1)]
-            below = found[-1].number if found else after
-            if len(found) < limit and (below is None or below > 1):
-                found += rows.find_entries(connection, stream, below, limit - len(found), reverse=True)
-            return found
-        behind = max(after or 0, 0)
-        found = []
-        if behind + 1 < first:
-            found = rows.find_entries(connection, stream, behind, limit, reverse=False)
-            behind = found[-1].number if found else behind
-            if len(found) < limit and behind + 1 < first:
-                raise Damaged(
-                    f"Entries of {rows.shown(stream)} are missing. Stop writing to it, keep a copy, and restore a backup."
-                )
-        return found + list(pending[max(0, behind + 1 - first) :][: limit - len(found)])
+def _verify_order(page: list[Any], low: bytes, high: bytes | None, *, reverse: bool) -> None:
+    last: bytes | None = None
+    for key, *_ in page:
+        if (
+            not isinstance(key, bytes)
+            or key < low
+            or (high is not None and key >= high)
+            or (last is not None and (key >= last if reverse else key <= last))
+        ):
+            raise rows.damaged(key)
+        last = key
 
 
-def sizes(connection: apsw.Connection) -> tuple[int, int, int]:
-    """Return how many records and entries there are, and how many commits were made."""
-    with Moment(connection):
-        tail = read_tail(connection)
-        count: Any = connection.execute(
-            "SELECT (SELECT count(*) FROM records WHERE kind = 0), (SELECT count(*) FROM entries)"
-        ).fetchall()[0]
-        stored = rows.find_many(connection, list(tail.records))
-        hidden = sum(record is not None for record in stored.values())
-        told = sum(row.kind == RECORD for row in tail.records.values())
-        pending = sum(len(pending.given) for pending in tail.streams.values())
-    return count[0] - hidden + told, count[1] + pending, tail.number
-
-
-def lives(record: Record, now: float) -> bool:
-    """Tell whether a record has not expired."""
+def is_live(record: Record, now: float) -> bool:
+    """Return whether a record has not expired."""
     return record.expires_at is None or record.expires_at > now
+
+
+# -- entries -----------------------------------------------------------------------------------------
+
+
+def find_entries(
+    connection: apsw.Connection, stream: bytes, after: int | None, limit: int, *, reverse: bool
+) -> list[Entry]:
+    """Return entries of a stream in number order, all from one snapshot; a gap in the numbers is `Damaged`."""
+    with Moment(connection):
+        head = find_head(connection, stream)
+        if head is None or head.kind != STREAM:
+            return []
+        low, high = head.version << SHIFT, (head.version + 1) << SHIFT
+        start = min(max(after or 0, 0), LAST_NUMBER)
+        if after is not None:
+            low, high = (low, low | start) if reverse else (low | start, high)
+        stored: list[Any] = connection.execute(_DOWN if reverse else _UP, (low, high, limit)).fetchall()
+    found = rows.verified_entries(stored, stream)
+    if found:
+        first, step = (found[0].number, -1) if reverse else (start + 1, 1)
+        if [entry.number for entry in found] != list(range(first, first + step * len(found), step)):
+            raise Damaged(f"Entries of {rows.shown(stream)} are missing. Stop writing to it and restore a backup.")
+    return found
+
+
+def find_end(connection: apsw.Connection, stream: bytes, stream_id: int) -> End:
+    """Return the last entry of a stream. A stream is created with its first entry, so an empty one is damaged."""
+    found: list[Any] = connection.execute(_LAST, (stream_id << SHIFT, (stream_id + 1) << SHIFT)).fetchall()
+    if not found:
+        raise rows.damaged(stream)
+    return rows.verified_end(found[0], stream)
+
+
+def find_range(connection: apsw.Connection, stream_id: int, first: int, last: int) -> list[Any]:
+    """Return the rows of a stream's entries `first` to `last` that still have a value, without the value."""
+    low, high = stream_id << SHIFT | min(first, LAST_NUMBER), stream_id << SHIFT | min(last, LAST_NUMBER)
+    return connection.execute(f"{_END} WHERE id BETWEEN ? AND ? AND value IS NOT NULL", (low, high)).fetchall()
+
+
+def every_entry(connection: apsw.Connection) -> Iterator[list[Any]]:
+    """Yield every row of `entries`, stream by stream, a page at a time."""
+    last: Any = -1
+    while page := connection.execute(_UP, (last, (1 << 63) - 1, 500)).fetchall():
+        before, last = last, page[-1][0]
+        if last <= before:  # a damaged page that leads back to an earlier one: this would never end
+            raise Damaged("The entries are out of order. Stop writing to the store and restore a backup.")
+        yield page
+
+
+def sizes(connection: apsw.Connection) -> tuple[int, int]:
+    """Return the number of stored records and entries."""
+    found: Any = connection.execute(
+        "SELECT (SELECT count(*) FROM records WHERE kind = ?), (SELECT count(*) FROM entries)", (RECORD,)
+    ).fetchall()
+    return found[0]  # type: ignore[no-any-return]
+
+
+def anything_due(connection: apsw.Connection, now: float) -> bool:
+    """Return whether a record has expired or a request is old enough to be removed."""
+    oldest = int(max(0, now - REQUEST_LIFE - 60) * 1000).to_bytes(6, "big")
+    found: list[Any] = connection.execute(
+        "SELECT EXISTS (SELECT 1 FROM records WHERE expires <= ?) OR EXISTS (SELECT 1 FROM requests WHERE id < ?)",
+        (now, oldest),
+    ).fetchall()
+    return bool(found[0][0])
