@@ -1,0 +1,1 @@
+"""Search: texts found by words, dates, speakers and, with an embedder, by meaning."""
