@@ -1,0 +1,116 @@
+"""Costs: what runs have spent on models, and what was not spent again because recorded steps were reused.
+
+It owns no keys: it reads the logs of runs, so a report costs one read of each run. Deleting a run deletes its costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Literal, NamedTuple, get_args
+
+from tenuto.capabilities._core.base import Timed
+from tenuto.capabilities.runs import Engine, Op, Prices, logs_of
+from tenuto.errors import InvalidInput
+from tenuto.kernel.durations import moment
+
+By = Literal["model", "run", "user", "day"]
+
+
+class Cost(NamedTuple):
+    """What one model, run, user or day has cost."""
+
+    key: str
+    calls: int
+    tokens: int
+    """Input and output."""
+    cached_tokens: int
+    """The input tokens that the provider had cached."""
+    spent: float
+    """In dollars; calls without a known price count as 0."""
+    saved: float
+    """What reused steps had cost: those that a resume or a fork did not repeat."""
+    seconds_saved: float
+
+
+class _Use(NamedTuple):
+    run: str
+    user: str | None
+    usage: list[Any]
+    at: float
+    inherited: bool
+    reused: int
+
+
+class Costs(Timed):
+    """The costs of a tenant."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._context = engine.context
+
+    @property
+    def prices(self) -> Prices:
+        """Return the table of prices by model: `agent.costs.prices["my-model"] = Price(input=1.0, output=4.0)`."""
+        return self._engine.prices
+
+    def report(self, by: By = "model", since: datetime | None = None, user: str | None = None) -> list[Cost]:
+        """Return what was spent and saved by model, run, user or day (UTC), the most expensive first.
+
+        A model call counts once, in the run that made it: what a fork inherited is saved there, not spent again.
+        """
+        if by not in get_args(By):
+            raise InvalidInput(f"by must be one of {', '.join(get_args(By))}; not {by!r}.")
+        if since is not None and (not isinstance(since, datetime) or since.tzinfo is None):
+            raise InvalidInput("since must be a datetime with a time zone, for example datetime.now(UTC).")
+        first = 0.0 if since is None else since.timestamp()
+        found: dict[str, Cost] = {}
+        seen: set[tuple[str, int]] = set()
+        for used, op, number in self._uses(user):
+            if used.at < first:
+                continue
+            key = _key(by, used)
+            seconds = 0.0
+            if (used.run, number) not in seen:  # a step with several calls saves its time once
+                seen.add((used.run, number))
+                seconds = op.seconds * used.reused
+            known = found.get(key, Cost(key, 0, 0, 0, 0.0, 0.0, 0.0))
+            found[key] = _added(known, used, seconds)
+        return sorted(found.values(), key=lambda one: (-one.spent, -one.saved, one.key))
+
+    def _uses(self, user: str | None) -> Iterator[tuple[_Use, Op, int]]:
+        for run_id, owner, history in logs_of(self._context, user):
+            for number, op in sorted(history.ops.items()):
+                if op.ended is None:
+                    continue
+                again = len(history.resumes) - op.resumes if op.state == "done" else 0
+                for at, usage in enumerate(op.usage):
+                    inherited = at < op.inherited
+                    yield _Use(run_id, owner, usage, op.ended, inherited, again), op, number
+
+
+def _key(by: By, used: _Use) -> str:
+    if by == "model":
+        return str(used.usage[0])
+    if by == "run":
+        return used.run
+    if by == "user":
+        return used.user or ""
+    return f"{moment(used.at):%Y-%m-%d}"
+
+
+def _added(known: Cost, used: _Use, seconds: float) -> Cost:
+    _, given, made, cost, cached = used.usage
+    cost = cost or 0.0
+    saved = known.saved + cost * used.reused
+    if used.inherited:
+        return known._replace(saved=saved, seconds_saved=known.seconds_saved + seconds)
+    return Cost(
+        known.key,
+        known.calls + 1,
+        known.tokens + given + made,
+        known.cached_tokens + cached,
+        known.spent + cost,
+        saved,
+        known.seconds_saved + seconds,
+    )

@@ -1,0 +1,31 @@
+"""Operations on costs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from tenuto.capabilities.costs import By, Cost
+from tenuto.client import Tenuto
+from tenuto.errors import InvalidInput
+from tenuto.operations.table import operation
+
+
+@operation("costs", "key", "calls", "tokens", "spent", "saved", "seconds_saved")
+def costs(
+    agent: Tenuto,
+    *,
+    by: Annotated[By, "Group by"] = "model",
+    since: Annotated[str | None, "Only calls since this day, e.g. 2026-05-01"] = None,
+    user: Annotated[str | None, "Only runs of this user"] = None,
+) -> list[Cost]:
+    """Show what runs spent on models, and what reused steps saved, in dollars."""
+    return agent.costs.report(by, None if since is None else _day(since), user)
+
+
+def _day(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(f"{text!r} is not a date such as 2026-05-01.") from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

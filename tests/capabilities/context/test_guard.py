@@ -1,0 +1,93 @@
+"""The guard finds repeated calls and questions, contradictions and restarted work, and is silent otherwise."""
+
+from typing import Any
+
+import pytest
+from support import conversations
+
+from tenuto import AsyncTenuto, Tenuto
+
+
+def call(number: int, name: str, arguments: str) -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
+    return {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": f"c{number}", "type": "function", "function": function}],
+    }
+
+
+def test_a_repeated_call_comes_with_its_result(agent: Tenuto) -> None:
+    agent.thread("t").append(
+        call(1, "search", '{"city": "Lisbon", "day": 3}'), {"role": "tool", "tool_call_id": "c1", "content": "TP123"}
+    )
+    guard = agent.guard("t")
+    (sign,) = guard.tool_call("search", {"day": 3, "city": "Lisbon"})
+    assert (sign.kind, sign.remembered, sign.evidence) == ("repeated_call", "TP123", "the same call is message 1")
+    assert guard.tool_call("search", {"city": "Porto", "day": 3}) == []
+    agent.thread("t").tool_call("charge", {"amount": 7}, "paid")
+    assert guard.tool_call("charge", {"amount": 7})[0].remembered == "paid"
+    assert guard.scan() == []
+    agent.thread("t").append(call(2, "search", '{"day": 3, "city": "Lisbon"}'))
+    assert [(one.kind, one.message) for one in guard.scan()] == [("repeated_call", 3)]
+
+
+def test_a_question_that_was_answered_is_not_asked_again(agent: Tenuto) -> None:
+    agent.thread("t").append({"role": "assistant", "content": "Hello! Which airport do you want to leave from?"})
+    guard = agent.guard("t")
+    assert guard.say("Which airport do you want to leave from?") == [], "it was not answered yet"
+    agent.thread("t").append({"role": "user", "content": "LGA"})
+    (sign,) = guard.say("So, which airport do you want to leave from?")
+    assert (sign.kind, sign.remembered) == ("repeated_question", "LGA")
+    assert guard.say("Which hotel do you want to stay at?") == []
+
+
+@pytest.mark.parametrize(
+    ("decided", "said"),
+    [
+        ("Use LGA", "I will use JFK."),
+        ("Ship on Fridays only after review", "We ship on Mondays only after review."),
+        ("The limit is 500 EUR", "The limit is 900 EUR."),
+        ("Send invoices to finance", "I do not send invoices to finance."),
+        ("Never deploy on Friday", "I deploy it on Friday."),
+    ],
+)
+def test_a_contradiction_of_a_decision_is_found(agent: Tenuto, decided: str, said: str) -> None:
+    agent.thread("t").decide(decided)
+    (sign,) = agent.guard("t").say(said)
+    assert (sign.kind, sign.remembered) == ("contradiction", decided)
+    assert agent.guard("t").say(f"As decided: {decided}.") == []
+    assert agent.guard("t").say("The weather in Lisbon is good today.") == []
+
+
+def test_work_that_is_done_is_not_begun_again(agent: Tenuto) -> None:
+    steps = [{"step": 1, "action": "scrape_websites", "status": "completed"}, {"step": 2, "action": "write_report"}]
+    agent.workflows.create("analysis", steps, user="u")
+    guard = agent.guard("t", user="u")
+    assert [one.kind for one in guard.tool_call("scrape_websites", {})] == ["restarted_work"]
+    (sign,) = guard.say("Let me start: I will scrape the websites.")
+    assert (sign.kind, sign.evidence) == ("restarted_work", "step 1 of the workflow 'analysis' is completed")
+    assert guard.say("Now I will write the report.") == []
+    assert guard.tool_call("write_report", {}) == []
+    assert agent.guard("t").tool_call("scrape_websites", {}) == []
+
+
+def test_a_conversation_without_repetitions_has_no_signs(agent: Tenuto) -> None:
+    conversations.fill(agent, "t", 5, 300)
+    calls = [one for one in agent.guard("t").scan() if one.kind != "repeated_call"]
+    assert calls == []
+    assert agent.guard("none").scan() == []
+
+
+@pytest.mark.parametrize("backend", ["volatile"], indirect=True)
+def test_the_async_guard_is_awaited(agent: Tenuto) -> None:
+    import asyncio
+
+    async def main() -> Any:
+        async with AsyncTenuto("a", "volatile:") as other:
+            await other.thread("t").decide("Use LGA")
+            guard = other.guard("t")
+            return [await guard.say("We use JFK."), await guard.scan(), await guard.tool_call("x", {})]
+
+    said, scanned, called = asyncio.run(main())
+    assert ([one.kind for one in said], scanned, called) == (["contradiction"], [], [])
