@@ -1,33 +1,56 @@
-"""Questions to people: asked by a run, listed in an inbox, answered once.
+"""Questions: what is stored of one, its status, and the verdicts on a step in doubt. Pure functions.
 
-Keys, below the tenant: `("inbox", "question", id)` is a question and what became of it; `("inbox", "pending", id)`
-lists those that are open. Asking is a commit that writes both, in a run together with the line that says so;
-answering or cancelling is one that checks the question's version, writes the answer and takes it off the list. Of
-two answers the first counts, and the second is told so. A crash before an answer's commit leaves the question open.
+A question is pending, may be acknowledged, and ends answered, expired or cancelled. Expired is not denied: the answer of an
+expired question is None, or the default that its asker chose, and `by` is None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple, get_args
 
-from tenuto.capabilities.context import Context
-from tenuto.errors import Conflict, InvalidInput, NotFound
+from tenuto.capabilities._core.gates import QUESTION
 from tenuto.kernel import codec, keys
-from tenuto.kernel.clock import Clock
-from tenuto.kernel.contract import AnyCheck, Check, Delete, Put, Record, Write
+from tenuto.kernel.contract import Record
 from tenuto.kernel.durations import moment
-from tenuto.kernel.transact import Steps, paced, settle
 
-Status = Literal["pending", "answered", "cancelled", "expired"]
-_QUESTION: Final = keys.pack("inbox", "question")
-_PENDING: Final = keys.pack("inbox", "pending")
-_STATUSES: Final = ("pending", "answered", "cancelled", "expired")
+QuestionStatus = Literal["pending", "acknowledged", "answered", "cancelled", "expired"]
+OnTimeout = Literal["wait", "deny", "default", "fail"]
+STATUSES: Final = get_args(QuestionStatus)
+ON_TIMEOUT: Final = get_args(OnTimeout)
+OPEN: Final = ("pending", "acknowledged")
+
+
+class Vote(NamedTuple):
+    """One person's answer to a question with a quorum."""
+
+    by: str
+    answer: Any
+    at: datetime
+
+
+class Level(NamedTuple):
+    """The people of one level of escalation, and when they are asked."""
+
+    to: list[str]
+    at: datetime
+    repeat: float | None = None
+    """Seconds between two reminders."""
+
+
+class Timer(NamedTuple):
+    """What happens at a time if the question is still open."""
+
+    at: float
+    kind: Literal["warn", "remind", "escalate", "expire", "overdue"]
+    level: int
+    value: float = 0.0
+    """Of a warning the share of the time that has passed, in per cent; of a reminder the seconds to the next."""
 
 
 class Question(NamedTuple):
-    """A question, and what became of it."""
+    """A question with its status and answer."""
 
     id: str
     text: str
@@ -36,27 +59,94 @@ class Question(NamedTuple):
     choices: list[Any] | None
     run: str | None
     step: str | None
-    """The step that is in doubt, if it is about one."""
-    status: Status
+    """The step in doubt that it asks about, if any."""
+    status: QuestionStatus
     answer: Any
     by: str | None
     asked_at: datetime
     deadline: datetime | None
+    """When the answer is due; then it is escalated, or `on_timeout` applies."""
     answered_at: datetime | None
+    assignees: list[str] = []  # noqa: RUF012 - a NamedTuple's default, never changed
+    """Everyone who is asked now: `to`, and the levels that were reached."""
+    evidence: list[Any] = []  # noqa: RUF012 - the same
+    schema: dict[str, Any] | None = None
+    quorum: int = 1
+    votes: list[Vote] = []  # noqa: RUF012 - the same
+    acknowledged_by: str | None = None
+    acknowledged_at: datetime | None = None
+    levels: list[Level] = []  # noqa: RUF012 - the same
+    level: int = 0
+    """How often it was escalated."""
+    on_timeout: OnTimeout = "wait"
+    default: Any = None
+    expires_at: datetime | None = None
+    """When `on_timeout` applies; None if it waits for ever."""
+    blocks: str | None = None
+    about: list[str] = []  # noqa: RUF012 - the same
+    policy: str | None = None
+    """The rule that applies, for the person who decides."""
+    last: dict[str, Any] | None = None
+    """The newest earlier question about the same subject, and its outcome."""
+    asked_by: str | None = None
+    timers: list[Timer] = []  # noqa: RUF012 - the same
+    changes: int = 0
+    """How often it has changed; it numbers the notifications."""
+
+    @property
+    def open(self) -> bool:
+        """Return whether it can still be answered."""
+        return self.status in OPEN
+
+    @property
+    def blocking(self) -> str | None:
+        """Return the resource that it blocks now, if any: an expired question without a default still blocks."""
+        closed = self.status == "expired" and self.on_timeout in ("deny", "fail")
+        return self.blocks if self.open or closed else None
+
+    def as_interrupt(self) -> dict[str, Any]:
+        """Return the question as an AG-UI interrupt: resume it with `{"interruptId": id, "status", "payload"}`."""
+        context = self.context if isinstance(self.context, dict) else {}
+        schema = self.schema if self.choices is None else {"enum": self.choices}
+        metadata = {
+            "to": self.assignees, "context": self.context, "evidence": self.evidence, "run": self.run, "step": self.step,
+            "blocks": self.blocks, "policy": self.policy, "last": self.last, "status": self.status, "quorum": self.quorum,
+        }  # fmt: skip
+        return {
+            "id": self.id,
+            "reason": "in_doubt" if self.step is not None else "input_required",
+            "message": self.text,
+            "toolCallId": context.get("tool_call_id"),
+            "responseSchema": schema,
+            "expiresAt": None if self.expires_at is None else self.expires_at.isoformat(),
+            "metadata": metadata,
+        }
+
+
+class QuestionEvent(NamedTuple):
+    """One entry of the history of a question."""
+
+    at: datetime
+    what: str
+    by: str | None
+    """The person who did it, if a person did."""
+    details: Any
+    writer: str
+    correlation_id: str | None
 
 
 class Happened(NamedTuple):
-    """A step in doubt did happen, and this came of it."""
+    """The step in doubt happened, with this result."""
 
     result: Any = None
 
 
 class NotHappened(NamedTuple):
-    """A step in doubt did not happen: it may be run."""
+    """The step in doubt did not happen: it may run again."""
 
 
 class Unknown(NamedTuple):
-    """Nobody can say whether a step in doubt happened."""
+    """It is unknown whether the step in doubt happened."""
 
     reason: str = ""
 
@@ -66,153 +156,55 @@ Answer = Happened | NotHappened | Unknown
 HAPPENED, NOT_HAPPENED = "happened", "not happened"
 
 
-class Inbox:
-    """The questions of a tenant."""
+@dataclass(frozen=True)
+class NoAnswer:
+    """What `run.ask(..., on_timeout="deny")` returns if no answer came in time: false, and equal to no choice."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._kernel = context.kernel
+    question: str
+    text: str
 
-    @property
-    def clock(self) -> Clock:
-        """Return the clock by which calls wait."""
-        return self._context.clock
-
-    def list(
-        self, to: str | None = None, status: Status | None = "pending", *, run: str | None = None, limit: int = 1_000
-    ) -> list[Question]:
-        """Return questions, oldest first: those that are open, or in another `status`; None is all."""
-        if status is not None and status not in _STATUSES:
-            raise InvalidInput(f"A question is {', '.join(_STATUSES)}; not {status!r}.")
-        found: list[Question] = []
-        prefix, after = _PENDING if status == "pending" else _QUESTION, None
-        while page := self._kernel.scan(prefix, after=after, limit=1_000):
-            after = page[-1].key
-            records: Sequence[Record | None] = page
-            if status == "pending":
-                records = self._kernel.read([_QUESTION + keys.pack(keys.unpack(one.key)[-1]) for one in page])
-            for record in records:
-                question = None if record is None else _question(record)
-                if question is None or status not in (None, question.status):
-                    continue
-                if to in (None, question.to) and run in (None, question.run):
-                    found.append(question)
-        return sorted(found, key=lambda one: one.asked_at)[:limit]
-
-    def get(self, question_id: str) -> Question:
-        """Return a question; `NotFound` if there is none."""
-        return self._found(question_id)[0]
-
-    @paced
-    def answer(self, question_id: str, answer: Any, *, by: str | None = None) -> Steps[Question]:
-        """Answer a question, durably, once; what waits for it goes on. `Conflict` if it is not open any more.
-
-        A step in doubt is answered with `Happened(result)` or "happened", `NotHappened()` or "not happened".
-        """
-        question, version = self._found(question_id)
-        self._must_be_open(question)
-        stored = _stored(answer)
-        if question.choices is not None and stored not in question.choices and not isinstance(answer, Happened):
-            raise InvalidInput(f"The choices are {question.choices!r}; {answer!r} is none of them. Answer with one.")
-        return (yield from self._close(question, version, "answered", stored, by))
-
-    @paced
-    def cancel(self, question_id: str, *, by: str | None = None) -> Steps[Question]:
-        """Take a question back, durably. What waits for it goes on with `Conflict`, which it may handle."""
-        question, version = self._found(question_id)
-        self._must_be_open(question)
-        return (yield from self._close(question, version, "cancelled", None, by))
-
-    def _close(self, question: Question, version: int, status: Status, answer: Any, by: str | None) -> Steps[Question]:
-        closed = question._replace(status=status, answer=answer, by=by, answered_at=moment(self._kernel.now()))
-        try:
-            yield from settle(self._kernel, [Check(_key(question.id), version)], closing(closed))
-        except Conflict:
-            self._must_be_open(self.get(question.id))
-            raise
-        return closed
-
-    def _found(self, question_id: str) -> tuple[Question, int]:
-        record = self._kernel.read([_key(keys.name(question_id, "question id"))])[0]
-        if record is None:
-            raise NotFound(f"There is no question {question_id!r}. See which there are with agent.inbox.list().")
-        return _question(record), record.version
-
-    def _must_be_open(self, question: Question) -> None:
-        if question.status != "pending":
-            by = f" by {question.by}" if question.by else ""
-            raise Conflict(
-                f"The question {question.id!r} was {question.status}{by} before; nothing was written. "
-                f"Read it with agent.inbox.get({question.id!r}) and act on what it says.",
-                [_key(question.id)],
-            )
-
-    # -- for those who ask ---------------------------------------------------------------------------------------
-
-    def look(self, question_id: str) -> tuple[Question | None, int]:
-        """Return a question and its version, or None."""
-        record = self._kernel.read([_key(question_id)])[0]
-        return (None, 0) if record is None else (_question(record), record.version)
+    def __bool__(self) -> bool:
+        """Return False."""
+        return False
 
 
-def new(  # noqa: PLR0913 - what a question is made of
-    question_id: str,
-    text: str,
-    now: float,
-    *,
-    to: str | None = None,
-    context: Any = None,
-    choices: Sequence[Any] | None = None,
-    run: str | None = None,
-    step: str | None = None,
-    deadline: float | None = None,
-) -> Question:
-    """Return a question as it is asked."""
-    if not isinstance(text, str) or not text:
-        raise InvalidInput("A question is a text; say what is to be decided.")
-    if choices is not None and not choices:
-        raise InvalidInput("A question with choices has at least one; leave them out to let people answer freely.")
-    return Question(
-        question_id,
-        text,
-        None if to is None else keys.name(to, "to"),
-        context,
-        None if choices is None else list(choices),
-        run,
-        step,
-        "pending",
-        None,
-        None,
-        moment(now),
-        None if deadline is None else moment(deadline),
-        None,
-    )
-
-
-def asking(question: Question) -> tuple[list[AnyCheck], list[Write]]:
-    """Return what a commit adds to ask a question."""
-    listed = _PENDING + keys.pack(question.id)
-    return [Check(_key(question.id), 0)], [_put(question), Put(listed, codec.encode(None))]
-
-
-def closing(question: Question) -> list[Write]:
-    """Return what a commit adds to write down what became of a question."""
-    return [_put(question), Delete(_PENDING + keys.pack(question.id))]
+codec.register(NoAnswer, name="tenuto.NoAnswer")
 
 
 def question_key(question_id: str) -> bytes:
-    """Return where a question is kept."""
-    return _key(question_id)
+    """Return the key of a question."""
+    return QUESTION + keys.pack(question_id)
 
 
-def is_open(record: Record | None) -> bool:
-    """Tell whether the question of a record still waits for an answer."""
-    return record is not None and _question(record).status == "pending"
+def encoded(question: Question) -> bytes:
+    """Return the stored form of a question: a dict, so that fields can be added."""
+    fields = question._asdict()
+    fields["votes"] = [list(one) for one in question.votes]
+    fields["levels"] = [list(one) for one in question.levels]
+    fields["timers"] = [list(one) for one in question.timers]
+    return codec.encode(fields)
 
 
-def verdict(question: Question) -> Answer | None:
-    """Return what people say about a step in doubt; None while they have not said anything."""
-    if question.status == "pending":
+def question_of(record: Record) -> Question:
+    """Return the question of a record."""
+    fields = codec.decode(record.value)
+    known = {name: value for name, value in fields.items() if name in Question._fields}
+    question = Question(**known)
+    return question._replace(
+        votes=[Vote(*one) for one in question.votes],
+        levels=[Level(*one) for one in question.levels],
+        timers=[Timer(*one) for one in question.timers],
+    )
+
+
+def is_open_question(record: Record | None) -> bool:
+    """Return whether the question of a record can still be answered."""
+    return record is not None and codec.decode(record.value)["status"] in OPEN
+
+
+def verdict_of(question: Question) -> Answer | None:
+    """Return the verdict on a step in doubt; None while the question is open."""
+    if question.open:
         return None
     answer = question.answer
     if isinstance(answer, dict) and set(answer) == {HAPPENED}:
@@ -222,19 +214,25 @@ def verdict(question: Question) -> Answer | None:
     return NotHappened() if answer == NOT_HAPPENED else Unknown(f"the question was {question.status}")
 
 
-def _stored(answer: Any) -> Any:
+def stored_answer(answer: Any) -> Any:
+    """Return an answer as it is stored: a verdict as data."""
     if isinstance(answer, Happened):
         return {HAPPENED: answer.result} if answer.result is not None else HAPPENED
     return NOT_HAPPENED if isinstance(answer, NotHappened) else answer
 
 
-def _key(question_id: str) -> bytes:
-    return _QUESTION + keys.pack(question_id)
+def said(question: Question) -> str:
+    """Return the status of a question in words: "answered by ann at 2026-11-18 09:00:00 UTC"."""
+    by = f" by {question.by}" if question.by else ""
+    at = f" at {question.answered_at:%Y-%m-%d %H:%M:%S} UTC" if question.answered_at is not None else ""
+    return f"{question.status}{by}{at}"
 
 
-def _put(question: Question) -> Put:
-    return Put(_key(question.id), codec.encode(list(question)))
+def next_due(question: Question) -> float | None:
+    """Return when the next timer of an open question is due."""
+    return question.timers[0].at if question.open and question.timers else None
 
 
-def _question(record: Record) -> Question:
-    return Question(*cast("list[Any]", codec.decode(record.value))[: len(Question._fields)])
+def expiry(timers: list[Timer]) -> datetime | None:
+    """Return when a question expires by these timers."""
+    return next((moment(one.at) for one in timers if one.kind == "expire"), None)

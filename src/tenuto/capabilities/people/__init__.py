@@ -1,0 +1,36 @@
+"""People: questions to them, their answers, escalation, gates."""
+
+from tenuto.capabilities.people.asking import AskOptions, new_question
+from tenuto.capabilities.people.due import fire_due
+from tenuto.capabilities.people.escalation import Rung
+from tenuto.capabilities.people.inbox import Inbox
+from tenuto.capabilities.people.milestones import Milestone, Milestones, MilestoneStatus
+from tenuto.capabilities.people.notify import Channel, Notice, Notify
+from tenuto.capabilities.people.questions import (
+    HAPPENED,
+    NOT_HAPPENED,
+    Answer,
+    Happened,
+    Level,
+    NoAnswer,
+    NotHappened,
+    Question,
+    QuestionEvent,
+    QuestionStatus,
+    Unknown,
+    Vote,
+    is_open_question,
+    question_key,
+    verdict_of,
+)
+from tenuto.capabilities.people.records import change
+from tenuto.capabilities.people.routes import Route, Routes
+from tenuto.capabilities.people.times import Calendar, When, WorkingTime
+from tenuto.capabilities.people.tokens import Approval
+
+__all__ = [
+    "HAPPENED", "NOT_HAPPENED", "Answer", "Approval", "AskOptions", "Calendar", "Channel", "Happened", "Inbox",
+    "Level", "Milestone", "MilestoneStatus", "Milestones", "NoAnswer", "NotHappened", "Notice", "Notify", "Question",
+    "QuestionEvent", "QuestionStatus", "Route", "Routes", "Rung", "Unknown", "Vote", "When", "WorkingTime",
+    "change", "fire_due", "is_open_question", "new_question", "question_key", "verdict_of",
+]  # fmt: skip

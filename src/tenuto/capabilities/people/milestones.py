@@ -1,0 +1,237 @@
+"""Milestones: due dates that are met with evidence, or missed with a consequence, once.
+
+Keys, below the tenant: `("milestones", "milestone", name)` is a milestone, and `("milestones", "due", milliseconds, name)` says
+when it is due; the stream `("milestones", "log", name)` is its history. Meeting and missing check the milestone's version, so
+one of them comes first. A miss asks its question in the same commit; it starts a durable function by a run with a fixed id
+first, so a crash before the commit starts nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+from tenuto.capabilities._core.base import Context, Timed, scan_all, stamp
+from tenuto.capabilities._core.values import plain
+from tenuto.capabilities.people.asking import AskOptions, new_question
+from tenuto.capabilities.people.inbox import Inbox
+from tenuto.capabilities.people.questions import QuestionEvent
+from tenuto.capabilities.people.times import When, WorkingTime, is_length, time_of
+from tenuto.errors import Conflict, InvalidInput, NotFound
+from tenuto.kernel import codec, keys
+from tenuto.kernel.contract import AnyCheck, Append, Check, Delete, Put, Write
+from tenuto.kernel.durations import moment
+from tenuto.kernel.transact import backoff, commit_once
+from tenuto.kernel.work import Sleep, Work, on_store
+
+MilestoneStatus = Literal["pending", "met", "missed", "met late", "cancelled"]
+_STATUSES: Final = get_args(MilestoneStatus)
+_MILESTONE: Final = keys.pack("milestones", "milestone")
+_DUE: Final = keys.pack("milestones", "due")
+_LOG: Final = keys.pack("milestones", "log")
+Start = Callable[[str, str, dict[str, Any]], Work[Any]]
+"""Starts a durable function by name, as the run of this id, unless there is one."""
+
+
+class Milestone(NamedTuple):
+    """A due date, what happens if it is missed, and its outcome."""
+
+    name: str
+    due: datetime
+    status: MilestoneStatus
+    evidence: Any
+    on_miss: dict[str, Any] | str | None
+    context: Any
+    met_at: datetime | None
+    missed_at: datetime | None
+    started: str | None
+    """The question or run that the miss started."""
+    by: str | None
+
+
+class Milestones(Timed):
+    """The milestones of a tenant. Every method is atomic, durable when it returns, and thread-safe."""
+
+    def __init__(self, context: Context, inbox: Inbox) -> None:
+        self._context = context
+        self._kernel = context.kernel
+        self._inbox = inbox
+        self._start: Start | None = None
+        """Starts durable functions; set by the client, as runs build on people."""
+
+    def _set(
+        self,
+        name: str,
+        due: When,
+        on_miss: Any = None,
+        context: Any = None,
+        calendar: WorkingTime | None = None,
+    ) -> Work[Milestone]:
+        """Set a milestone durably; the same call again returns the stored one, another date replaces it."""
+        now = self._kernel.now()
+        at = time_of(due, now, calendar, "due date")
+        miss = self._consequence(on_miss)
+        fresh = Milestone(
+            keys.name(name, "milestone"), moment(at), "pending", None, miss, plain(context, "context"),
+            None, None, None, None,
+        )  # fmt: skip
+        delays = backoff()
+        while True:
+            old, version = self._look(name)
+            if old is not None and is_length(due):
+                fresh = fresh._replace(due=old.due)  # a restart with due="30d" does not postpone it
+            if old == fresh or (old is not None and old.status != "pending" and old.due == fresh.due):
+                return old
+            if old is not None and old.status != "pending":
+                raise Conflict(f"The milestone {name!r} is {old.status}. Use another name for the next one.")
+            if (yield from self._stored(old, version, fresh, "set", {"due": fresh.due})):
+                return fresh
+            yield Sleep(next(delays))
+
+    def _consequence(self, on_miss: Any) -> dict[str, Any] | str | None:
+        """Return what a miss starts, validated: the options of a question, or the name of a durable function."""
+        if on_miss is None or (isinstance(on_miss, str) and on_miss):
+            return on_miss
+        if hasattr(on_miss, "start") and isinstance(getattr(on_miss, "name", None), str):
+            return str(on_miss.name)
+        if not isinstance(on_miss, dict) or not isinstance(on_miss.get("question"), str):
+            raise InvalidInput('on_miss must be a durable function, its name, or {"question": "…", "to": …}.')
+        options: Any = {name: value for name, value in on_miss.items() if name != "question"}
+        try:
+            new_question("miss", on_miss["question"], self._kernel.now(), **options)
+        except TypeError as error:
+            raise InvalidInput(f"on_miss has an unknown option: {error}. Nothing was stored.") from error
+        return dict(on_miss)
+
+    @on_store
+    def meet(self, name: str, *, evidence: Any = None, by: str | None = None) -> Work[Milestone]:
+        """Record durably that a milestone was met, with evidence; after its due date it is recorded as late."""
+        delays = backoff()
+        while True:
+            old, version = self._found(name)
+            if old.status not in ("pending", "missed"):
+                raise Conflict(f"The milestone {name!r} is already {old.status}; nothing was written.")
+            now = self._kernel.now()
+            late = old.status == "missed" or now > old.due.timestamp()
+            new = old._replace(
+                status="met late" if late else "met", evidence=plain(evidence, "evidence"), met_at=moment(now), by=by
+            )
+            if (yield from self._stored(old, version, new, new.status, {"evidence": new.evidence}, by)):
+                return new
+            yield Sleep(next(delays))
+
+    @on_store
+    def cancel(self, name: str, *, by: str | None = None) -> Work[Milestone]:
+        """Cancel a milestone durably: it can no longer be missed."""
+        delays = backoff()
+        while True:
+            old, version = self._found(name)
+            if old.status != "pending":
+                raise Conflict(f"The milestone {name!r} is already {old.status}; nothing was written.")
+            new = old._replace(status="cancelled", by=by)
+            if (yield from self._stored(old, version, new, "cancelled", None, by)):
+                return new
+            yield Sleep(next(delays))
+
+    def get(self, name: str) -> Milestone:
+        """Return a milestone; `NotFound` if there is none."""
+        return self._found(name)[0]
+
+    def list(self, status: MilestoneStatus | None = None) -> list[Milestone]:
+        """Return milestones by due date: all, or those of one status."""
+        if status is not None and status not in _STATUSES:
+            raise InvalidInput(f"status must be one of {', '.join(_STATUSES)}, or None; not {status!r}.")
+        found = [Milestone(*codec.decode(record.value)) for record in scan_all(self._kernel, _MILESTONE)]
+        return sorted((one for one in found if status in (None, one.status)), key=lambda one: one.due)
+
+    def history(self, name: str) -> Sequence[QuestionEvent]:
+        """Return everything that happened to a milestone, oldest first."""
+        self._found(name)
+        found: list[QuestionEvent] = []
+        for entry in self._kernel.entries(_LOG + keys.pack(name), limit=1_000):
+            writer, correlation_id, what, by, details = codec.decode(entry.value)
+            found.append(QuestionEvent(moment(entry.written_at), what, by, details, writer, correlation_id))
+        return found
+
+    @on_store
+    def fire(self, *, limit: int = 100) -> Work[int]:
+        """Miss the milestones that are past due, each once across replicas; return how many. Workers do this too."""
+        count = 0
+        for record in self._kernel.scan(_DUE, limit=limit):
+            at, name = keys.unpack(record.key)[-2:]
+            if int(at) > self._kernel.now() * 1000:
+                break
+            count += yield from self._miss(str(name))
+        return count
+
+    def _miss(self, name: str) -> Work[int]:
+        old, version = self._look(name)
+        now = self._kernel.now()
+        if old is None or old.status != "pending" or now < old.due.timestamp():
+            return 0
+        started: str | None = None
+        checks: list[AnyCheck] = []
+        writes: list[Write] = []
+        if isinstance(old.on_miss, str):
+            started = f"milestone:{name}:{int(old.due.timestamp())}"
+            assert self._start is not None
+            argument = {"name": name, "due": old.due, "context": old.context}
+            yield from self._start(
+                old.on_miss, started, argument
+            )  # its id is fixed, so a second replica starts nothing
+        elif old.on_miss is not None:
+            started = f"milestone:{name}:{int(old.due.timestamp())}"
+            options: AskOptions = {name: value for name, value in old.on_miss.items() if name != "question"}  # type: ignore[assignment]
+            context = {"milestone": name, "due": old.due, "context": old.context, **_context(options)}
+            _, checks, writes = self._inbox._opening(
+                started, old.on_miss["question"], {**options, "context": context, "about": options.get("about") or name}
+            )
+        new = old._replace(status="missed", missed_at=moment(now), started=started)
+        return int((yield from self._stored(old, version, new, "missed", {"started": started}, None, checks, writes)))
+
+    def _stored(  # noqa: PLR0913 - what one change consists of
+        self,
+        old: Milestone | None,
+        version: int,
+        new: Milestone,
+        what: str,
+        details: Any,
+        by: str | None = None,
+        checks: Sequence[AnyCheck] = (),
+        more: Sequence[Write] = (),
+    ) -> Work[bool]:
+        """Write a milestone, its place in the index and its history in one commit; False if it has changed."""
+        where = _MILESTONE + keys.pack(new.name)
+        writes: list[Write] = [Put(where, codec.encode(list(new)))]
+        before, after = _due_key(old), _due_key(new)
+        if before != after:
+            writes += [Delete(before)] if before is not None else []
+            writes += [Put(after, codec.encode(None))] if after is not None else []
+        writes.append(Append(_LOG + keys.pack(new.name), codec.encode([*stamp(self._context), what, by, details])))
+        try:
+            yield from commit_once(self._kernel, [Check(where, version), *checks], [*writes, *more])
+        except Conflict:
+            return False
+        return True
+
+    def _found(self, name: str) -> tuple[Milestone, int]:
+        found, version = self._look(keys.name(name, "milestone"))
+        if found is None:
+            raise NotFound(f"There is no milestone {name!r}. List them with agent.milestones.list().")
+        return found, version
+
+    def _look(self, name: str) -> tuple[Milestone | None, int]:
+        record = self._kernel.read([_MILESTONE + keys.pack(name)])[0]
+        return (None, 0) if record is None else (Milestone(*codec.decode(record.value)), record.version)
+
+
+def _due_key(milestone: Milestone | None) -> bytes | None:
+    if milestone is None or milestone.status != "pending":
+        return None
+    return _DUE + keys.pack(int(milestone.due.timestamp() * 1000), milestone.name)
+
+
+def _context(options: AskOptions) -> dict[str, Any]:
+    given = options.get("context")
+    return {} if given is None else {"details": given}

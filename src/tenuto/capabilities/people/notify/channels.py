@@ -1,0 +1,159 @@
+"""Channels: where a person or group is notified.
+
+Key, below the tenant: `("notify", "channel", name, id)` is a channel of a person or group. Secrets are not stored: a channel
+names the environment variable that holds its secret, and its URL may contain `${NAME}`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from typing import Any, Final, Literal, NamedTuple, get_args
+from urllib.parse import parse_qs, urlsplit
+
+from tenuto.capabilities._core.base import scan_all
+from tenuto.errors import InvalidInput, MissingDriver
+from tenuto.kernel import codec, keys
+from tenuto.kernel.contract import Backend, Record
+from tenuto.kernel.durations import seconds
+
+Kind = Literal["webhook", "slack", "email", "apprise"]
+CHANNEL: Final = keys.pack("notify", "channel")
+_ENV: Final = re.compile(r"\$\{(\w+)\}")
+_RATE: Final = re.compile(r"(\d+)/(\w+)")
+
+
+class Channel(NamedTuple):
+    """A place where a person or group is notified."""
+
+    name: str
+    url: str
+    kind: Kind
+    secret: str | None = None
+    """The name of the environment variable that holds the secret."""
+    rate: str | None = None
+    """The most notifications in a time: "10/m"."""
+    links: str | None = None
+    """The address of the server whose pages take answers, for buttons."""
+
+    @property
+    def id(self) -> str:
+        """Return an id made of name and URL."""
+        return hashlib.sha256(f"{self.name}\0{self.url}".encode()).hexdigest()[:12]
+
+
+def new_channel(
+    name: str, url: str, *, kind: str | None, secret: str | None, rate: str | None, links: str | None
+) -> Channel:
+    """Return a channel, validated; `InvalidInput` for one of an unknown kind."""
+    if not isinstance(url, str) or not url:
+        raise InvalidInput("A channel needs a URL.")
+    found = kind or _kind_of(url)
+    if found not in get_args(Kind):
+        raise InvalidInput(
+            f"{url!r:.80} is an unknown channel; nothing was stored. Use https:, smtp: or an apprise URL."
+        )
+    if found in ("webhook", "slack") and not _ENV.search(url) and urlsplit(url).scheme not in ("http", "https"):
+        raise InvalidInput(f"A {found} needs an http or https URL, not {url!r:.80}; nothing was stored.")
+    if secret is not None and not secret.startswith("env:"):
+        raise InvalidInput('Secrets are not stored. Put it into an environment variable, and pass secret="env:NAME".')
+    if found == "webhook" and secret is None:
+        raise InvalidInput('A webhook is signed. Pass secret="env:NAME"; the variable holds a "whsec_…" secret.')
+    if rate is not None:
+        limit_of(rate)
+    if found == "email":
+        mail_of(url)
+    if found == "apprise" and not _ENV.search(url):
+        _must_know(url)
+    return Channel(keys.name(name, "name"), url, found, secret and secret[4:], rate, links)  # type: ignore[arg-type]
+
+
+def _kind_of(url: str) -> str | None:
+    parts = urlsplit(url)
+    if parts.scheme in ("http", "https"):
+        return "slack" if parts.hostname == "hooks.slack.com" else "webhook"
+    if parts.scheme in ("smtp", "smtps"):
+        return "email"
+    return "apprise" if parts.scheme and "://" in url else None
+
+
+def _must_know(url: str) -> None:
+    """Raise `InvalidInput` for a URL that apprise does not know."""
+    try:
+        import apprise  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise MissingDriver('This channel needs apprise. Install it with: pip install "tenuto[notify]"') from error
+    if not apprise.Apprise().add(url):
+        raise InvalidInput(f"{url!r:.80} is an unknown channel: apprise does not know it. Nothing was stored.")
+
+
+def limit_of(rate: str) -> tuple[int, float]:
+    """Return how many notifications in how many seconds."""
+    found = _RATE.fullmatch(rate) if isinstance(rate, str) else None
+    if found is None or int(found[1]) < 1:
+        raise InvalidInput(f'A rate must be a number in a time, for example "10/m", not {rate!r}.')
+    unit = found[2] if found[2][0].isdigit() else f"1{found[2]}"
+    return int(found[1]), seconds(unit, "rate")
+
+
+class Mail(NamedTuple):
+    """The parts of an e-mail channel's URL: `smtp://user@host:587/?from=…&to=…&starttls=1`."""
+
+    host: str
+    port: int
+    user: str | None
+    sender: str
+    to: list[str]
+    tls: bool
+    starttls: bool
+
+
+def mail_of(url: str) -> Mail:
+    """Return the parts of an e-mail channel's URL."""
+    parts = urlsplit(url)
+    asked = parse_qs(parts.query)
+    try:
+        sender, to = asked["from"][0], asked["to"]
+        port = parts.port or (465 if parts.scheme == "smtps" else 25)
+    except (KeyError, ValueError) as error:
+        raise InvalidInput("An e-mail channel is smtp://user@host:port/?from=a@b&to=c@d.") from error
+    if not parts.hostname:
+        raise InvalidInput("An e-mail channel needs a host: smtp://host/?from=a@b&to=c@d.")
+    starttls = asked.get("starttls", ["0"])[0] not in ("0", "")
+    return Mail(parts.hostname, port, parts.username, sender, to, parts.scheme == "smtps", starttls)
+
+
+def from_environment(name: str) -> str:
+    """Return an environment variable; `InvalidInput` that names it if it is not set."""
+    found = os.environ.get(name)
+    if not found:
+        raise InvalidInput(f"The environment variable {name} is not set in this process. Set it, then retry.")
+    return found
+
+
+def expanded(url: str) -> str:
+    """Return a URL with its environment variables filled in."""
+    return _ENV.sub(lambda one: from_environment(one[1]), url)
+
+
+def channel_key(channel: Channel) -> bytes:
+    """Return the key of a channel."""
+    return CHANNEL + keys.pack(channel.name, channel.id)
+
+
+def encoded(channel: Channel) -> bytes:
+    """Return the stored form of a channel."""
+    return codec.encode(list(channel))
+
+
+def channel_of(record: Record) -> Channel:
+    """Return the channel of a record."""
+    stored: list[Any] = codec.decode(record.value)
+    return Channel(*stored)
+
+
+def channels_of(kernel: Backend, name: str | None = None) -> list[Channel]:
+    """Return the channels of a person or group, or all."""
+    prefix = CHANNEL if name is None else CHANNEL + keys.pack(name)
+    return [channel_of(record) for record in scan_all(kernel, prefix)]

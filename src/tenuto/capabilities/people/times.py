@@ -1,0 +1,125 @@
+"""Deadlines: durations, dates and times, also counted in business hours. Pure functions.
+
+A duration is counted by a calendar if there is one: "8h" by `Calendar()` ends at the same hour of the next working day.
+A date means the end of that day. Times without a zone are in the calendar's zone, else UTC.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from typing import Final, Protocol
+from zoneinfo import ZoneInfo
+
+from tenuto.errors import InvalidInput
+from tenuto.kernel.durations import Duration, moment, seconds
+
+When = Duration | datetime | date
+_DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_ISO: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_LONGEST: Final = 366 * 20
+"""A calendar that gives no working time in so many days has none."""
+
+
+class WorkingTime(Protocol):
+    """A calendar of your own: it says when a number of working seconds after a time have passed."""
+
+    def add(self, start: datetime, length: timedelta) -> datetime:
+        """Return the time when `length` of working time after `start` has passed."""
+        ...
+
+
+@dataclass(frozen=True)
+class Calendar:
+    """Business hours: the working days, their hours, the time zone and the holidays."""
+
+    days: Sequence[str] = ("mon", "tue", "wed", "thu", "fri")
+    opens: str = "09:00"
+    closes: str = "17:00"
+    timezone: str = "UTC"
+    holidays: Sequence[date | str] = ()
+
+    def __post_init__(self) -> None:
+        """Validate the calendar."""
+        wrong = [day for day in self.days if day not in _DAYS]
+        if wrong or not self.days:
+            raise InvalidInput(f"days must be some of {', '.join(_DAYS)}, not {list(self.days)!r}.")
+        try:
+            opens, closes = time.fromisoformat(self.opens), time.fromisoformat(self.closes)
+            ZoneInfo(self.timezone)
+            _ = [_date(one) for one in self.holidays]
+        except (ValueError, KeyError, OSError) as error:
+            raise InvalidInput(f"This is no calendar: {error}.") from error
+        if opens >= closes:
+            raise InvalidInput(f"opens must be before closes, not {self.opens} and {self.closes}.")
+
+    def add(self, start: datetime, length: timedelta) -> datetime:
+        """Return the time when `length` of business hours after `start` has passed."""
+        zone = ZoneInfo(self.timezone)
+        opens, closes = time.fromisoformat(self.opens), time.fromisoformat(self.closes)
+        free = {_date(one) for one in self.holidays}
+        day, left = start.astimezone(zone).date(), length
+        for _ in range(_LONGEST):
+            if _DAYS[day.weekday()] in self.days and day not in free:
+                # In UTC, so that a change of the clocks does not change the length of the day.
+                begin = max(datetime.combine(day, opens, zone).astimezone(UTC), start.astimezone(UTC))
+                end = datetime.combine(day, closes, zone).astimezone(UTC)
+                if begin < end and left <= end - begin:
+                    return begin + left
+                left -= max(end - begin, timedelta(0))
+            day += timedelta(days=1)
+        raise InvalidInput("The calendar has no working time left. Correct its days and holidays.")
+
+
+def counted(start: float, length: float, calendar: WorkingTime | None) -> float:
+    """Return the time `length` seconds after `start`, of working time if there is a calendar."""
+    if calendar is None:
+        return start + length
+    return calendar.add(moment(start), timedelta(seconds=length)).timestamp()
+
+
+def is_length(when: When) -> bool:
+    """Return whether a time is given as a duration, not as a date or a time."""
+    return not isinstance(when, date) and not (isinstance(when, str) and _ISO.match(when.strip()))
+
+
+def time_of(when: When, now: float, calendar: WorkingTime | None = None, what: str = "deadline") -> float:
+    """Return a time as seconds since 1970; `InvalidInput` if it is none or not in the future."""
+    if isinstance(when, datetime) or (isinstance(when, str) and _ISO.match(when.strip()) and len(when.strip()) > 10):
+        at = _moment(when, calendar, what).timestamp()
+    elif isinstance(when, date) or (isinstance(when, str) and _ISO.fullmatch(when.strip())):
+        try:
+            day = _date(when.strip() if isinstance(when, str) else when)
+        except ValueError as error:
+            raise InvalidInput(f"A {what} must be a date that exists, not {when!r}.") from error
+        at = datetime.combine(day + timedelta(days=1), time(), _zone(calendar)).timestamp()
+    else:
+        length = seconds(when, what)
+        if length == 0:
+            raise InvalidInput(f"A {what} must be in the future, not now. Nothing was written.")
+        at = counted(now, length, calendar)
+    if at <= now:
+        raise InvalidInput(f"The {what} {when!s} is in the past. Nothing was written.")
+    return at
+
+
+def _moment(when: datetime | str, calendar: WorkingTime | None, what: str) -> datetime:
+    if isinstance(when, str):
+        try:
+            found = datetime.fromisoformat(when.strip())
+        except ValueError as error:
+            raise InvalidInput(f"A {what} must be a duration, a date or a time, not {when!r}.") from error
+        return found if found.tzinfo is not None else found.replace(tzinfo=_zone(calendar))
+    if when.tzinfo is None:
+        raise InvalidInput(f"A {what} needs a time zone. Use datetime.now(UTC) or .replace(tzinfo=UTC).")
+    return when
+
+
+def _zone(calendar: WorkingTime | None) -> tzinfo:
+    return ZoneInfo(calendar.timezone) if isinstance(calendar, Calendar) else UTC
+
+
+def _date(given: date | str) -> date:
+    return date.fromisoformat(given) if isinstance(given, str) else given

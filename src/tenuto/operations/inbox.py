@@ -1,0 +1,74 @@
+"""Operations on the questions in the inbox."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from tenuto.capabilities.people import Happened, NotHappened, Question, QuestionEvent, QuestionStatus
+from tenuto.client import Tenuto
+from tenuto.operations.table import Value, operation
+
+QuestionId = Annotated[str, "Question id, or id of a run with one open question"]
+
+
+def _question(agent: Tenuto, given: str) -> str:
+    """Return the question id for a question id, or for a run with exactly one open question."""
+    asked = agent.inbox.list(run=given)
+    return asked[0].id if len(asked) == 1 else given
+
+
+@operation("inbox list", "id", "text", "to", "run", "deadline")
+def inbox_list(
+    agent: Tenuto,
+    *,
+    to: Annotated[str | None, "Only questions to this person or team"] = None,
+    status: Annotated[QuestionStatus, "Only questions with this status; pending: without an answer"] = "pending",
+    blocks: Annotated[str | None, "Only questions that block this resource"] = None,
+    limit: Annotated[int, "Maximum number of questions"] = 100,
+    after: Annotated[str | None, "Start after the question with this id"] = None,
+) -> list[Question]:
+    """List questions; by default those without an answer."""
+    return agent.inbox.list(to, status, blocks=blocks, limit=limit, after=after)
+
+
+@operation("inbox show")
+def inbox_show(agent: Tenuto, question: QuestionId) -> Question:
+    """Show a question with its details and its answer."""
+    return agent.inbox.get(_question(agent, question))
+
+
+@operation("inbox history", "at", "what", "by", "details")
+def inbox_history(agent: Tenuto, question: QuestionId) -> list[QuestionEvent]:
+    """List everything that happened to a question: asked, warned, escalated, notified, answered."""
+    return list(agent.inbox.history(_question(agent, question)))
+
+
+@operation("inbox acknowledge", writes=True)
+def inbox_acknowledge(
+    agent: Tenuto, question: QuestionId, *, by: Annotated[str, "Name of the person who looks after it"]
+) -> Question:
+    """Acknowledge a question: it is not escalated any further."""
+    return agent.inbox.acknowledge(_question(agent, question), by=by)
+
+
+@operation("inbox answer", writes=True)
+def inbox_answer(
+    agent: Tenuto,
+    question: QuestionId,
+    answer: Value,
+    *,
+    by: Annotated[str | None, "Name of the person who answers"] = None,
+    result: Annotated[Any, "Result of a step in doubt that happened, JSON or text"] = None,
+) -> Question:
+    """Answer a question once; its run resumes. For a step in doubt answer happened or "not happened"."""
+    if answer == "happened" and result is not None:
+        answer = Happened(result)
+    elif answer == "not happened":
+        answer = NotHappened()
+    return agent.inbox.answer(_question(agent, question), answer, by=by)
+
+
+@operation("inbox cancel", asks="Cancel the question {question!r}?")
+def inbox_cancel(agent: Tenuto, question: QuestionId, *, by: Annotated[str | None, "Who cancels"] = None) -> Question:
+    """Cancel a question; its run resumes with an error."""
+    return agent.inbox.cancel(_question(agent, question), by=by)

@@ -1,0 +1,81 @@
+"""People across processes and event loops: two processes answer, a worker escalates, the async face does the same."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.long import size
+from support.stores import kinds, new_url
+
+from tenuto import AsyncTenuto, Blocked, Tenuto, Waiting
+from tenuto.cli.worker import people
+from tenuto.testing import HeldClock
+
+WORKER = Path(__file__).with_name("worker_answers.py")
+
+
+@pytest.mark.parametrize("kind", kinds("sqlite", "postgres", "valkey"))
+def test_of_two_processes_one_answers_each_question(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    url = new_url(kind, request, tmp_path / "store.db")
+    with Tenuto("asker", url) as agent:
+        asked = [agent.ask(f"Pay {n}?").id for n in range(size(40, 200))]
+        racers = [
+            subprocess.Popen(
+                [sys.executable, str(WORKER), url, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            for name in ("ann", "bob")
+        ]
+        for racer in racers:
+            assert racer.stdout is not None
+            assert racer.stdout.readline() == "ready\n"
+        won = {}
+        for racer, name in zip(racers, ("ann", "bob"), strict=True):
+            assert racer.stdin is not None
+            racer.stdin.write("go\n")
+            racer.stdin.flush()
+            won[name] = racer
+        answered = {name: racer.communicate(timeout=120)[0].split() for name, racer in won.items()}
+        assert sorted(answered["ann"] + answered["bob"]) == sorted(asked), "each was answered by exactly one"
+        for name, ids in answered.items():
+            assert all(agent.inbox.get(one).by == name for one in ids)
+
+
+def test_a_worker_escalates_by_itself(agent: Tenuto, clock: HeldClock) -> None:
+    asked = agent.ask("Pay?", to="ann", deadline="1h", escalate=["lead"])
+    clock.advance(3_601)
+    with people(agent, 0.01):
+        while not agent.inbox.get(asked.id).level:
+            pass
+    assert [one.what for one in agent.inbox.history(asked.id)] == ["asked", "escalated"]
+
+
+def test_the_async_face_asks_blocks_and_answers(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = HeldClock()
+        async with AsyncTenuto("a", str(tmp_path / "a.db"), clock=clock) as agent:
+            await agent.routes.add(about="invoice:*", to="finance", deadline="1h", escalate=["lead"])
+            asked = await agent.ask("Pay?", blocks="invoice:1")
+            with pytest.raises(Blocked):
+                await agent.gate("invoice:1")
+            clock.advance(3_601)
+            assert await agent.inbox.fire() == 1
+            assert (await agent.inbox.get(asked.id)).assignees == ["finance", "lead"]
+            assert await agent.notify.deliver() == 0
+
+            async def body() -> Any:
+                async with agent.run("r") as run:
+                    return await run.ask("Which?", schema={"type": "integer"}, key="which")
+
+            with pytest.raises(Waiting):
+                await body()
+            await agent.inbox.answer("which", 7)
+            assert await body() == 7
+            await agent.inbox.answer(asked.id, "fine", by="lead")
+            await agent.gate("invoice:1")
+            await agent.milestone("m", due="1h")
+            assert (await agent.milestones.meet("m")).status == "met"
+
+    asyncio.run(main())
