@@ -1,4 +1,4 @@
-"""A line on the terminal while something takes long; off a terminal, nothing."""
+"""A progress line on stderr during slow commands; nothing without a terminal."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _WIDE = 30
 
 
 class Progress:
-    """Says what is being done, for how long, and how far it has come where that is known.
+    """Shows the current action, the elapsed time and, if known, the fraction done.
 
-    It is drawn by a thread of its own, on stderr, once half a second has passed; when it is over the line is blank
-    again. So what is quick says nothing, and what is printed is the same with and without it.
+    A background thread draws the line on stderr after half a second and clears it at the end. Quick commands
+    therefore show nothing, and the output is the same with and without it.
     """
 
     def __init__(self, what: str) -> None:
@@ -29,18 +29,18 @@ class Progress:
         self._drawn = 0
 
     def at(self, done: int, total: int) -> None:
-        """Say how far it has come."""
+        """Report the progress."""
         self._part = done / total if total else None
 
     def __enter__(self) -> Self:
-        """Begin, if somebody is there to see it."""
+        """Start drawing, if stderr is a terminal."""
         if sys.stderr.isatty():
             self._thread = threading.Thread(target=self._draw, name="tenuto-progress", daemon=True)
             self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Leave the line as it was."""
+        """Stop drawing and clear the line."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()

@@ -1,0 +1,167 @@
+"""Operations on progress documents, and the digest for a new session."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple
+
+from tenuto.capabilities._core.base import page_after
+from tenuto.capabilities.sessions import ProgressInfo, ProgressItem
+from tenuto.client import Tenuto
+from tenuto.errors import NotFound
+from tenuto.operations.table import Done, operation
+
+Name = Annotated[str, "Name of the progress document"]
+
+
+class ProgressLine(NamedTuple):
+    """A progress document in a list."""
+
+    name: str
+    done: int
+    items: int
+    blocker: str | None
+    next_action: str | None
+
+
+class NextAction(NamedTuple):
+    """The next action of a task."""
+
+    next_action: str | None
+
+
+class Digest(NamedTuple):
+    """What a new session needs to know."""
+
+    text: str
+
+
+@operation("progress list", "name", "done", "items", "blocker", "next_action")
+def progress_list(
+    agent: Tenuto,
+    *,
+    limit: Annotated[int, "Maximum number of rows"] = 100,
+    after: Annotated[str | None, "Start after the one with this name"] = None,
+) -> list[ProgressLine]:
+    """List the progress documents."""
+    names = page_after(agent._progress_names(), lambda name: name, after, limit)
+    found = [agent.progress(name).get() for name in names]
+    return [
+        ProgressLine(one.name, len(one.items) - len(one.open), len(one.items), one.blocker, one.next_action)
+        for one in found
+    ]
+
+
+@operation("progress show")
+def progress_show(agent: Tenuto, name: Name) -> ProgressInfo:
+    """Show a progress document as Markdown; with --json as data."""
+    return _stored(agent, name)
+
+
+@operation("progress next")
+def progress_next(agent: Tenuto, name: Name) -> NextAction:
+    """Show the next action, or the first open item if none is set."""
+    info = _stored(agent, name)
+    first = info.open[0].text if info.open else None
+    return NextAction(info.next_action or first)
+
+
+@operation("progress add", writes=True)
+def progress_add(
+    agent: Tenuto,
+    name: Name,
+    item: Annotated[str, "Text of the item"],
+    *,
+    test: Annotated[str | None, "What must hold before it is done"] = None,
+) -> list[ProgressItem]:
+    """Add an item, unless there is one of this text."""
+    return agent.progress(name).plan([item if test is None else (item, test)])
+
+
+@operation("progress set", writes=True)
+def progress_set(
+    agent: Tenuto,
+    name: Name,
+    *,
+    goal: Annotated[str | None, "The goal"] = None,
+    next: Annotated[str | None, "The next action"] = None,  # noqa: A002 - the option's name
+    blocker: Annotated[str | None, 'Why it cannot go further; "none" removes it'] = None,
+) -> ProgressInfo:
+    """Set the goal, the next action or the blocker."""
+    document = agent.progress(name)
+    if goal is not None:
+        document.goal(goal)
+    if next is not None:
+        document.next(next)
+    if blocker is not None:
+        document.unblock() if blocker.strip().lower() == "none" else document.block(blocker)
+    return document.get()
+
+
+@operation("progress done", writes=True)
+def progress_done(
+    agent: Tenuto,
+    name: Name,
+    item: Annotated[str, "Text or number of the item"],
+    *,
+    evidence: Annotated[Any, "What showed that it is done, JSON or text"],
+) -> ProgressItem:
+    """Mark an item as done, with evidence."""
+    return agent.progress(name).complete(int(item) if item.isdecimal() else item, evidence=evidence)
+
+
+@operation("progress write", writes=True)
+def progress_write(
+    agent: Tenuto,
+    name: Name,
+    path: Annotated[str, "File to write: Markdown, or a feature list if it ends in .json"] = "PROGRESS.md",
+    *,
+    commit: Annotated[bool, "Commit the file to git"] = False,
+) -> Done:
+    """Write a progress document to a file, and take in what was edited there."""
+    _stored(agent, name)
+    return Done(agent.progress(name).write(path, commit=commit))
+
+
+@operation("progress read", writes=True)
+def progress_read(
+    agent: Tenuto,
+    path: Annotated[str, "File to read"],
+    *,
+    name: Annotated[str | None, "Name of the document; default: the title"] = None,
+) -> ProgressInfo:
+    """Read a progress file into the store, also one that was edited by hand."""
+    return agent.read_progress(path, name).get()
+
+
+@operation("resume")
+def resume(
+    agent: Tenuto,
+    name: Annotated[str | None, "Name of a progress document; default: all with open work"] = None,
+    *,
+    limit: Annotated[int, "Most bytes to print"] = 2000,
+) -> Digest:
+    """Print what a new session needs: goal, done, blocker, next action, open questions, memories.
+
+    Prints nothing if there is nothing, so that it can be used in a hook.
+    """
+    if name is not None:
+        _stored(agent, name)
+        return Digest(agent.progress(name).digest(limit))
+    found = [agent.progress(one) for one in agent._progress_names()]
+    infos = [(one, one.get()) for one in found]
+    active = [(one, info) for one, info in infos if info.open or info.blocker or info.next_action]
+    active.sort(key=lambda both: str(both[1].changed_at), reverse=True)
+    text = ""
+    for one, _ in active:
+        room = limit - len(text.encode()) - 1
+        if room < 200:
+            break
+        text += ("\n" if text else "") + one.digest(room)
+    return Digest(text)
+
+
+def _stored(agent: Tenuto, name: str) -> ProgressInfo:
+    info = agent.progress(name).get()
+    if not info.version:
+        raise NotFound(f"There is no progress document {name!r}. List them with: tenuto progress list")
+    return info
