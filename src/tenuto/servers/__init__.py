@@ -1,1 +1,1 @@
-"""What is offered to people and programs outside: one table of operations, and what renders it."""
+"""Servers: the same API for other machines and other languages."""

@@ -1,0 +1,128 @@
+"""One HTTP request and its reply: headers, a body within the limits, and the headers that every reply carries."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+from urllib.parse import unquote
+
+from tenuto.kernel import correlation
+from tenuto.servers.auth import Access
+from tenuto.servers.http.problems import Refused
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+_PLAIN_ID: Final = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+class Exchange:
+    """One request, and what has been replied to it."""
+
+    def __init__(self, scope: Message, receive: Receive, send: Send) -> None:
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        raw: bytes = scope.get("raw_path") or self.path.encode()
+        self.raw_path = raw.decode("latin-1")
+        self.query: bytes = scope.get("query_string", b"")
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._receive, self._send = receive, send
+        self.began = time.monotonic()
+        self.access: Access | None = None
+        self.status = 0
+        self.sent = 0
+        trace = self.header("traceparent") or ""
+        given = self.header("x-request-id") or ""
+        self.request_id = given if _PLAIN_ID.fullmatch(given) else secrets.token_hex(8)
+        self.traceparent = trace if correlation.trace_id(trace) else None
+        own = self.header("tenuto-correlation") or ""
+        self.correlation = correlation.trace_id(trace) or (own if _PLAIN_ID.fullmatch(own) else None)
+
+    def header(self, name: str) -> str | None:
+        """Return a header of the request, by its name in lower case."""
+        found = self.headers.get(name.encode())
+        return None if found is None else found.decode("latin-1")
+
+    def bearer(self) -> str | None:
+        """Return the API key of the request, or None."""
+        kind, _, text = (self.header("authorization") or "").partition(" ")
+        return text.strip() or None if kind.lower() == "bearer" else None
+
+    def deadline(self, most: float) -> float:
+        """Return when the caller gives up, on the monotonic clock."""
+        text = self.header("tenuto-timeout") or ""
+        try:
+            seconds = float(text) if text else most
+        except ValueError:
+            seconds = -1.0
+        if not 0 < seconds < 1e6:
+            raise Refused(400, f"Tenuto-Timeout must be a number of seconds above 0, not {text[:40]!r}.")
+        return self.began + seconds
+
+    async def body(self, limit: int, timeout: float) -> bytes:
+        """Return the whole body; refuse one that is too large or arrives too slowly."""
+        announced = self.header("content-length") or "0"
+        if not announced.isdigit() or int(announced) > limit:
+            raise Refused(413, f"A body takes up to {limit:,} bytes. Nothing was done; send less.", Connection="close")
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise Refused(400, "The connection ended before the body did. Nothing was done.")
+                    part: bytes = message.get("body", b"")
+                    size += len(part)
+                    if size > limit:
+                        text = f"A body takes up to {limit:,} bytes. Nothing was done; send less."
+                        raise Refused(413, text, Connection="close")
+                    parts.append(part)
+                    if not message.get("more_body", False):
+                        return b"".join(parts)
+        except TimeoutError:
+            text = f"The body did not arrive within {timeout:g} s. Nothing was done; send it faster."
+            raise Refused(408, text, Connection="close") from None
+
+    async def disconnected(self) -> None:
+        """Wait until the client has gone."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def reply(self, status: int, body: bytes, media: str, headers: dict[str, str] | None = None) -> None:
+        """Send a whole reply."""
+        await self.begin(status, media, {"Content-Length": str(len(body)), **(headers or {})})
+        await self.part(b"" if self.method == "HEAD" else body, more=False)
+
+    async def begin(self, status: int, media: str, headers: dict[str, str]) -> None:
+        """Send the head of a reply."""
+        self.status = status
+        sent = {
+            "Content-Type": media,
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+            "X-Request-Id": self.request_id,
+            **headers,
+        }
+        if self.traceparent:
+            sent["traceparent"] = self.traceparent
+        raw = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in sent.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": raw})
+
+    async def part(self, body: bytes, *, more: bool) -> None:
+        """Send a part of the body."""
+        self.sent += len(body)
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+def segments(raw_path: str) -> list[str]:
+    """Return the decoded parts of a path; refuse one that is not UTF-8."""
+    try:
+        return [unquote(one, errors="strict") for one in raw_path.strip("/").split("/")]
+    except UnicodeDecodeError:
+        raise Refused(400, "The path is not UTF-8. Nothing was done.") from None

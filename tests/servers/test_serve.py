@@ -1,0 +1,165 @@
+"""`tenuto serve` and `tenuto keys` as people run them: processes, tokens, stops, several workers, curl."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest_served import ask_question
+
+from tenuto import AccessDenied, Tenuto
+from tenuto.servers.auth import Keys
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow
+
+
+def tenuto(*words: str, **environment: str) -> Any:
+    return subprocess.run(
+        [sys.executable, "-m", "tenuto", *words],
+        capture_output=True, text=True, check=False, env={**os.environ, **environment}, timeout=60,
+    )  # fmt: skip
+
+
+class Serving:
+    """A `tenuto serve` of its own."""
+
+    def __init__(self, url: str, *options: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tenuto", "serve", "--url", url, "--port", "0", *options],
+            stderr=subprocess.PIPE, text=True, env={key: text for key, text in os.environ.items() if key != "TENUTO_TOKEN"},
+        )  # fmt: skip
+        assert self.process.stderr is not None
+        found = re.fullmatch(r"serving (https?://\S+)\n", self.process.stderr.readline())
+        assert found
+        self.url, self.token = found[1], self.process.stderr.readline().strip().partition("=")[2]
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._drain, daemon=True)
+        self._reader.start()
+
+    def _drain(self) -> None:
+        assert self.process.stderr is not None
+        self.lines.extend(self.process.stderr)
+
+    def ready(self) -> None:
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                with urllib.request.urlopen(self.url + "/ready", timeout=5) as reply:
+                    assert json.loads(reply.read()) == {"status": "ok"}
+                    return
+            except OSError:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+
+    def stop(self) -> int:
+        self.process.terminate()
+        code = self.process.wait(30)
+        self._reader.join(10)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        return code
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[Serving]:
+    found = Serving(str(tmp_path / "store.db"))
+    found.ready()
+    yield found
+    if found.process.poll() is None:
+        found.stop()
+
+
+def test_a_server_prints_a_token_that_opens_it_and_stops_at_once(serving: Serving, tmp_path: Path) -> None:
+    with Tenuto("x", serving.url, api_key=serving.token) as agent:
+        agent.state.set("s", "k", 1)
+        watching = agent.state.watch("s", after=0)
+        assert next(watching).value == 1
+        assert agent.store.stats()["tenant"] == "default"
+        with pytest.raises(AccessDenied, match="no valid API key"):
+            Tenuto("x", serving.url, api_key="tk_wrong").open()
+        began = time.monotonic()
+        assert serving.stop() in (0, -signal.SIGTERM)
+        assert time.monotonic() - began < 20, "an open long poll does not hold up the stop"
+    assert Tenuto("x", str(tmp_path / "store.db")).state.get("s", "k") == 1
+
+
+def test_curl_alone_is_enough(serving: Serving, tmp_path: Path) -> None:
+    ask_question(Tenuto("asker", str(tmp_path / "store.db")))
+    done = subprocess.run(
+        ["sh", str(ROOT / "examples" / "server.sh")],
+        env={**os.environ, "URL": serving.url, "KEY": serving.token}, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stdout.splitlines() if not line.endswith(":")]
+    assert said == [
+        '{"version":1}', 'etag: "1"', '"value":30', "304", "200", "412", '{"number":1}', '{"number":1}',
+        "id: 1", "id: 2", '"status":"answered"',
+    ]  # fmt: skip
+
+
+def test_several_processes_serve_one_store(tmp_path: Path) -> None:
+    path = str(tmp_path / "store.db")
+    serving = Serving(path, "--workers", "2")
+    try:
+        serving.ready()
+        keys = Keys(Tenuto("x", path)._backend)
+        key = keys.create("worker", tenant="acme", scopes=["write"]).api_key
+        agents = [Tenuto(f"a{n}", serving.url, api_key=key) for n in range(8)]
+        threads = [
+            threading.Thread(
+                target=lambda one=one: [one.state.update("s", "n", lambda n: (n or 0) + 1) for _ in range(5)]
+            )
+            for one in agents
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert agents[0].state.get("s", "n") == 40
+        keys.revoke("worker")
+        for one in agents:
+            with pytest.raises(AccessDenied):
+                one.state.get("s", "n")
+    finally:
+        serving.stop()
+
+
+def test_another_machine_without_tls_is_refused(tmp_path: Path) -> None:
+    refused = tenuto("serve", "--url", str(tmp_path / "s.db"), "--host", "0.0.0.0", "--port", "0")
+    assert refused.returncode == 2
+    assert "--tls-cert" in refused.stderr
+    assert tenuto("serve", "--url", "volatile:", "--workers", "2").returncode == 2
+    assert tenuto("serve", "--url", "volatile:", "--tls-cert", "x").returncode == 2
+    assert tenuto("serve", "--url", "volatile:", "--host", "203.0.113.1", "--insecure").returncode == 6
+
+
+def test_keys_are_managed_on_the_command_line(tmp_path: Path) -> None:
+    url = str(tmp_path / "store.db")
+    made = json.loads(
+        tenuto("keys", "create", "ann", "--url", url, "--scope", "read", "--scope", "answer", "--json").stdout
+    )
+    assert re.fullmatch(r"tk_[0-9a-f]{12}_[\w-]{43}", made["api_key"])
+    again = tenuto("keys", "create", "ann", "--url", url)
+    assert again.returncode == 4
+    rotated = tenuto("keys", "rotate", "ann", "--url", url).stdout.strip()
+    assert rotated.startswith("tk_")
+    listed = json.loads(tenuto("keys", "list", "--url", url, "--json").stdout)
+    assert [(one["name"], one["scopes"]) for one in listed] == [("ann", ["read", "answer"])] * 2
+    assert made["api_key"] not in tenuto("keys", "list", "--url", url).stdout
+    assert tenuto("keys", "revoke", "ann", "--url", url).returncode == 2, "without a terminal it needs --yes"
+    assert tenuto("keys", "revoke", "ann", "--url", url, "--yes").returncode == 0
+    assert tenuto("keys", "revoke", "nobody", "--url", url, "--yes").returncode == 3
+    assert tenuto("keys", "list", "--url", "http://127.0.0.1:1").returncode == 2
+    question = ask_question(Tenuto("asker", url))
+    link = tenuto("keys", "link", question.id, "--by", "ann", "--url", url, "--server", "https://x.example/").stdout
+    assert link.startswith("https://x.example/answer/")
