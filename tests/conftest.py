@@ -1,5 +1,6 @@
-"""One client for each backend, and a clock in the test's hand."""
+"""One client for each backend, a clock in the test's hand, and the servers of `support`, which every test can import."""
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,17 @@ from tenuto.backends import connect
 from tenuto.kernel.contract import Backend
 from tenuto.testing import HeldClock
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from support.http_server import SharedClock
+from support.stores import cluster, http, postgres, valkey
+
+__all__ = ["cluster", "http", "postgres", "valkey"]
+
 
 @pytest.fixture
 def clock() -> HeldClock:
-    return HeldClock()
+    return SharedClock()
 
 
 @pytest.fixture(params=["volatile", "sqlite"])

@@ -1,6 +1,8 @@
 """Opening, closing, and the wrong ways to do either; the public surface."""
 
+import inspect
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,9 @@ import tenuto
 from tenuto import Closed, InvalidInput, Tenuto, errors
 from tenuto.backends import connect
 from tenuto.backends.sqlite import SqliteBackend
+from tenuto.backends.volatile import VolatileBackend
+from tenuto.kernel import contract
+from tenuto.testing import Faults
 
 
 def test_parts_of_the_package_are_there_without_an_import_of_their_own() -> None:
@@ -29,8 +34,17 @@ def test_the_public_surface_is_this_list() -> None:
     assert set(tenuto.__all__) - set(errors.__all__) == {
         "AsyncRun",
         "AsyncTenuto",
+        "Calendar",
         "Checkpoint",
         "Happened",
+        "Memory",
+        "NoAnswer",
+        "Recalled",
+        "Rung",
+        "Price",
+        "Source",
+        "Tool",
+        "Verdict",
         "Intent",
         "NotHappened",
         "Question",
@@ -83,6 +97,26 @@ def test_the_default_store_is_in_this_folder(tmp_path: Path, monkeypatch: pytest
     with Tenuto() as agent:
         assert agent.state.get("s", "k") is None
     assert (tmp_path / "other.db").exists()
+
+
+def test_git_ignores_a_new_folder_of_the_default_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TENUTO_URL", raising=False)
+    subprocess.run(["git", "init", "--quiet"], check=True)
+    with Tenuto() as agent:
+        agent.state.set("s", "k", 1)
+    status = subprocess.run(["git", "status", "--porcelain"], check=True, capture_output=True, text=True)
+    assert status.stdout == ""
+
+
+def test_other_folders_get_no_gitignore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TENUTO_URL", raising=False)
+    (tmp_path / ".tenuto").mkdir()
+    for url in (None, tmp_path / "deep" / "tenuto.db", tmp_path / ".tenuto" / "deep" / "tenuto.db"):
+        with Tenuto("a", url) as agent:
+            agent.state.set("s", "k", 1)
+    assert list(tmp_path.rglob(".gitignore")) == []
 
 
 @pytest.mark.parametrize("form", ["{}/a.db", "sqlite:///{}/a.db", "sqlite:///{}/a.db?durability=process&timeout=2"])
@@ -151,7 +185,7 @@ def test_a_closed_client_says_so(url: str, tmp_path: Path) -> None:
         agent.open,
         agent.store.check,
     ):
-        with pytest.raises(Closed, match="open a new client"):
+        with pytest.raises(Closed, match=r"[Oo]pen a new client"):
             call()
 
 
@@ -195,3 +229,31 @@ def test_the_command_tells_its_version() -> None:
     for command in (["-m", "tenuto"], ["-c", "from tenuto.cli import main; main()"]):
         told = subprocess.check_output([sys.executable, *command, "--version"], text=True)
         assert tenuto.__version__ in told
+
+
+def test_a_store_that_is_a_file_is_copied_whatever_the_client_adds(tmp_path: Path) -> None:
+    with Tenuto("agent", tmp_path / "s.db", hooks=[lambda _: None], tenant="one") as agent:
+        agent.state.set("s", "k", 1)
+        assert agent.for_tenant("two").store.backup(tmp_path / "copy.db") > 0
+    with Tenuto("agent", tmp_path / "copy.db", tenant="one") as copy:
+        assert copy.state.get("s", "k") == 1
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["wrapped", "volatile"])
+def test_a_store_that_cannot_be_copied_says_what_to_do_instead(tmp_path: Path, durable: bool) -> None:
+    backend = Faults(connect(str(tmp_path / "s.db"))) if durable else VolatileBackend()
+    with (
+        Tenuto("agent", backend) as agent,
+        pytest.raises(InvalidInput, match="a client opened by its path" if durable else "exists in this process only"),
+    ):
+        agent.store.backup(tmp_path / "copy.db")
+    assert not (tmp_path / "copy.db").exists()
+
+
+def test_the_page_for_backends_lists_the_verbs_of_the_contract() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "writing-a-backend.md").read_text()
+    listed = re.findall(r"^\| `(\w+)\(", page, re.MULTILINE)
+    verbs = [name for name, verb in vars(contract.Backend).items() if inspect.isfunction(verb) and name[0] != "_"]
+    assert sorted(listed) == sorted(verbs) == sorted(contract._VERBS)
+    assert len(listed) == 9
+    assert "nine verbs" in page

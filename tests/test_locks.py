@@ -12,7 +12,7 @@ SOURCES = Path(__file__).parent.parent / "src" / "tenuto"
 LOCKS = ("_changed", "_gate", "_guard", "_learning", "_lock", "_mutex", "_opening", "_turn")
 LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp)
 OTHERS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-NEVER_IN_THE_MAIN_THREAD = {"keeper.py", "_listener.py"}
+NEVER_IN_THE_MAIN_THREAD = {"renewal.py", "_listener.py"}
 """A signal's handler runs in the main thread only."""
 
 

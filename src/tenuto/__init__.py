@@ -1,23 +1,27 @@
-"""tenuto holds an agent's state, so that the agent can be killed at any line and carries on from there."""
+"""tenuto stores an agent's state durably: kill the agent at any line and it resumes from there."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tenuto._aio_runs import AsyncRun
-    from tenuto.aio import AsyncTenuto
-    from tenuto.capabilities.arguments import secret
-    from tenuto.capabilities.checkpoints import Restored
-    from tenuto.capabilities.lineage import Checkpoint
-    from tenuto.capabilities.questions import Happened, NotHappened, Question, Unknown
-    from tenuto.capabilities.retention import Retention
-    from tenuto.capabilities.run import Run, current_run
-    from tenuto.capabilities.stepping import Intent, Retry, idempotency_key
-    from tenuto.capabilities.task import Task
-    from tenuto.capabilities.taskbook import TaskInfo
+    from tenuto import errors as errors
+    from tenuto import hooks as hooks
+    from tenuto import testing as testing
+    from tenuto.adapters.langgraph import durable_tool as durable_tool
+    from tenuto.aio import AsyncRun, AsyncTenuto
+    from tenuto.capabilities.checkpoints import Checkpoint, Restored, Retention
+    from tenuto.capabilities.context import Tool
+    from tenuto.capabilities.memory import Memory, Recalled, Source
+    from tenuto.capabilities.people import Calendar, Happened, NoAnswer, NotHappened, Question, Rung, Unknown
+    from tenuto.capabilities.runs import Intent, Price, Retry, Run, current_run, idempotency_key, secret
+    from tenuto.capabilities.sessions import Verdict
+    from tenuto.capabilities.tasks import Task, TaskInfo
     from tenuto.client import Tenuto
     from tenuto.errors import (
+        AccessDenied,
         AmbiguousStep,
+        Blocked,
+        BudgetExceeded,
         Cancelled,
         Closed,
         Conflict,
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
         RequestExpired,
         RequestReused,
         RunBusy,
+        RunFailed,
         StaleLease,
         StateConflict,
         StepFailed,
@@ -50,9 +55,13 @@ if TYPE_CHECKING:
     from tenuto.kernel.codec import register
 
 __all__ = [
+    "AccessDenied",
     "AmbiguousStep",
     "AsyncRun",
     "AsyncTenuto",
+    "Blocked",
+    "BudgetExceeded",
+    "Calendar",
     "Cancelled",
     "Checkpoint",
     "Closed",
@@ -63,14 +72,18 @@ __all__ = [
     "Intent",
     "InvalidInput",
     "LeaseHeld",
+    "Memory",
     "MissingDriver",
     "NewerFormat",
+    "NoAnswer",
     "NotFound",
     "NotHappened",
     "NotStorable",
     "Paused",
+    "Price",
     "Question",
     "ReadOnly",
+    "Recalled",
     "RequestExpired",
     "RequestReused",
     "Restored",
@@ -78,6 +91,9 @@ __all__ = [
     "Retry",
     "Run",
     "RunBusy",
+    "RunFailed",
+    "Rung",
+    "Source",
     "StaleLease",
     "StateConflict",
     "StepFailed",
@@ -91,8 +107,10 @@ __all__ = [
     "TenutoError",
     "TimedOut",
     "TooLarge",
+    "Tool",
     "Unknown",
     "UnknownType",
+    "Verdict",
     "Waiting",
     "__version__",
     "current_run",
@@ -104,43 +122,54 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AsyncRun": "_aio_runs",
+    "AsyncRun": "aio",
     "AsyncTenuto": "aio",
-    "Checkpoint": "capabilities.lineage",
-    "Happened": "capabilities.questions",
-    "Intent": "capabilities.stepping",
-    "NotHappened": "capabilities.questions",
-    "Question": "capabilities.questions",
+    "Calendar": "capabilities.people",
+    "Checkpoint": "capabilities.checkpoints",
+    "Happened": "capabilities.people",
+    "Intent": "capabilities.runs",
+    "Memory": "capabilities.memory",
+    "NoAnswer": "capabilities.people",
+    "NotHappened": "capabilities.people",
+    "Question": "capabilities.people",
+    "Recalled": "capabilities.memory",
     "Restored": "capabilities.checkpoints",
-    "Retention": "capabilities.retention",
-    "Retry": "capabilities.stepping",
-    "Run": "capabilities.run",
-    "Task": "capabilities.task",
-    "TaskInfo": "capabilities.taskbook",
+    "Retention": "capabilities.checkpoints",
+    "Price": "capabilities.runs",
+    "Retry": "capabilities.runs",
+    "Run": "capabilities.runs",
+    "Source": "capabilities.memory",
+    "Rung": "capabilities.people",
+    "Task": "capabilities.tasks",
+    "TaskInfo": "capabilities.tasks",
     "Tenuto": "client",
-    "Unknown": "capabilities.questions",
-    "current_run": "capabilities.run",
+    "Tool": "capabilities.context",
+    "Unknown": "capabilities.people",
+    "Verdict": "capabilities.sessions",
+    "current_run": "capabilities.runs",
     "durable_tool": "adapters.langgraph",
-    "idempotency_key": "capabilities.stepping",
+    "idempotency_key": "capabilities.runs",
     "register": "kernel.codec",
-    "secret": "capabilities.arguments",
+    "secret": "capabilities.runs",
 }
-"""Where a name comes from; the others are errors. Each is imported when it is first used, so that the command line
-imports what a command needs, asyncio only comes to those who await, and LangGraph to those who have it."""
+"""The module of each public name; all other names are errors. Modules are imported on first use, so that the CLI
+starts fast, and asyncio and LangGraph are loaded only by programs that use them."""
 
 
 _MODULES = frozenset({"errors", "hooks", "testing"})
-"""Parts of the package that people name without importing them: `tenuto.errors.NotFound`."""
+"""Submodules that are reachable without an import: `tenuto.errors.NotFound`."""
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f"tenuto.{name}")
-    if name not in __all__ and name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(f"tenuto.{_HOMES.get(name, 'errors')}"), name)
-    globals()[name] = found
-    return found
+if not TYPE_CHECKING:  # a type checker would accept any name through __getattr__
+
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            return importlib.import_module(f"tenuto.{name}")
+        if name not in __all__ and name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = getattr(importlib.import_module(f"tenuto.{_HOMES.get(name, 'errors')}"), name)
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:

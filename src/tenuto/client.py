@@ -1,124 +1,131 @@
-"""The client: opens a store, wraps it, and hands out capabilities. The one place that knows them all."""
+"""The client: opens a store, wraps it and creates the capabilities. The only module that imports them all."""
 
 from __future__ import annotations
 
 import inspect
+import math
 import os
-from collections.abc import Callable, Sequence
-from contextvars import Token
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, overload
 
 from tenuto.backends import connect
-from tenuto.capabilities.checkpoints import Checkpoints
-from tenuto.capabilities.context import Context
-from tenuto.capabilities.durable import Durable, name_of
-from tenuto.capabilities.keeper import Keeper
+from tenuto.capabilities._core.base import Context, raise_if_blocked
+from tenuto.capabilities._core.notices import Notices
+from tenuto.capabilities._core.renewal import Renewer
+from tenuto.capabilities.checkpoints import Checkpoints, Retention
+from tenuto.capabilities.context import ContextBuilder, Guard, Sources, Turns
+from tenuto.capabilities.costs import Costs
 from tenuto.capabilities.leases import Lease
-from tenuto.capabilities.once import once
-from tenuto.capabilities.questions import Inbox
-from tenuto.capabilities.retention import Retention
-from tenuto.capabilities.run import Run
-from tenuto.capabilities.running import Engine
-from tenuto.capabilities.runs import Runs
+from tenuto.capabilities.memory import Embed, Memories, embedder_of
+from tenuto.capabilities.people import (
+    AskOptions,
+    Inbox,
+    Milestone,
+    Milestones,
+    Notify,
+    Question,
+    Routes,
+    When,
+    WorkingTime,
+    fire_due,
+)
+from tenuto.capabilities.playbooks import Playbooks
+from tenuto.capabilities.runs import (
+    DUE_RUNS,
+    Durable,
+    Effect,
+    Engine,
+    Prices,
+    Retry,
+    Run,
+    Runs,
+    StepOptions,
+    Verify,
+    register_function,
+    run_once,
+    step_function,
+)
+from tenuto.capabilities.sessions import (
+    Handoffs,
+    Judge,
+    Merged,
+    Progress,
+    Rule,
+    Session,
+    merge_results,
+    name_in,
+    names,
+    read_file,
+)
 from tenuto.capabilities.state import ScopeView, State
-from tenuto.capabilities.stepping import Effect, Retry, Step, Verify
 from tenuto.capabilities.store import Store
 from tenuto.capabilities.tasks import Tasks
 from tenuto.capabilities.threads import Thread, Threads
-from tenuto.capabilities.workflows import Action, Actions, Workflows
+from tenuto.capabilities.workflows import Action, Actions, Workflows, register_action
 from tenuto.errors import InvalidInput
 from tenuto.hooks.events import Hook
-from tenuto.kernel import correlation, keys
+from tenuto.kernel import keys
 from tenuto.kernel.clock import Clock, SystemClock
-from tenuto.kernel.contract import Backend, is_backend
+from tenuto.kernel.contract import Backend, Copyable, is_backend
+from tenuto.kernel.correlation import Correlation
 from tenuto.kernel.durations import Duration
-from tenuto.kernel.work import perform
+from tenuto.kernel.work import Work, perform
 from tenuto.wrappers.observe import Observe
 from tenuto.wrappers.tenant import Tenant
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S")
+Ts = TypeVarTuple("Ts")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def register_action(actions: Actions, name: str, action: Action) -> None:
-    """Register what the steps of workflows call; `InvalidInput` if another function has the name."""
-    keys.name(name, "action")
-    Step(name, action.fn, (), None, action.effect, action.verify, action.retry, action.timeout)  # refuses what is wrong
-    known = actions.get(name)
-    if known is not None and _place(known.fn) != _place(action.fn):
-        raise InvalidInput(
-            f"The action {name!r} is {'.'.join(_place(known.fn))}; register this one under another name."
-        )
-    actions[name] = action
-
-
-def _place(fn: Callable[..., Any]) -> tuple[str, str]:
-    return getattr(fn, "__module__", ""), getattr(fn, "__qualname__", repr(fn))
-
-
-def register_function(functions: dict[str, Callable[..., Any]], fn: Callable[..., Any], name: str | None) -> str:
-    """Register a durable function and return its name; `InvalidInput` if another one has it."""
-    name = name_of(fn, name)
-    known = functions.get(name)
-    if known is not None and (known.__module__, known.__qualname__) != (fn.__module__, fn.__qualname__):
-        raise InvalidInput(f"The name {name!r} is {known.__module__}.{known.__qualname__}'s; register with name=.")
-    functions[name] = fn
-    return name
-
-
-class Correlation:
-    """A block in which a correlation id is in force, in this thread and in tasks begun inside it."""
-
-    def __init__(self, correlation_id: str) -> None:
-        self.id = correlation.trace_id(correlation_id) or keys.name(correlation_id, "correlation id")
-        self._tokens: list[Token[str | None]] = []
-
-    def __enter__(self) -> str:
-        """Put the id in force."""
-        self._tokens.append(correlation.variable.set(self.id))
-        return self.id
-
-    def __exit__(self, *_: object) -> None:
-        """Put back what was in force before."""
-        correlation.variable.reset(self._tokens.pop())
-
-
 class Tenuto:
-    """An agent's state, in a store of its own or shared with others.
+    """Hold the state of an agent in a store, alone or shared with other agents.
 
-    `name` says who writes; it is on every journal line and partitions nothing. `url` is a path or a URL;
-    without one, `$TENUTO_URL` or `.tenuto/tenuto.db` in this folder. A ready-made backend is taken too.
-    Nothing is opened before the first call, or `open()`. One client serves all threads, and children
-    after a fork.
+    `name` identifies the writer in every journal entry; it partitions nothing. `url` is a path, a URL or a backend;
+    the default is `$TENUTO_URL`, else `.tenuto/tenuto.db` in the current folder or, if it is there, in the nearest
+    folder above, up to the root of the git repository. `https://host` is a tenuto server, with `api_key` or
+    `$TENUTO_API_KEY`. `embed` finds memories by meaning: "wordllama", "minilm", a URL, or a function from texts to
+    vectors.
+    The store is opened by the first call or by `open()`. A client is safe to share between threads, and to
+    use in children after a fork.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the options of a client
         self,
         name: str = "default",
         url: str | os.PathLike[str] | Backend | None = None,
         *,
+        api_key: str | None = None,
         tenant: str = "default",
         durability: str = "full",
         clock: Clock | None = None,
         hooks: Sequence[Hook] = (),
         retention: Retention | None = None,
+        embed: str | Embed | None = None,
     ) -> None:
         self.name = keys.name(name, "name")
         self.tenant = keys.name(tenant, "tenant")
         self.clock: Clock = clock or SystemClock()
         if url is None or isinstance(url, str | os.PathLike):
-            backend = connect(url, durability=durability, clock=clock)
+            backend = connect(url, durability=durability, clock=clock, api_key=api_key)
         elif is_backend(url):
+            if api_key is not None:
+                raise InvalidInput("api_key belongs to a server's URL, https://host. Leave it out for this store.")
             backend = url
         else:
-            raise InvalidInput(f"A store is given as a URL, a path or a backend, not {type(url).__name__}.")
+            raise InvalidInput(f"A store must be a URL, a path or a backend, not {type(url).__name__}.")
         for hook in hooks:
             if not callable(hook):
-                raise InvalidInput(f"A hook is a callable that takes an event, not {type(hook).__name__}.")
+                raise InvalidInput(f"A hook must be a callable that accepts an event, not {type(hook).__name__}.")
+        self._file = backend if isinstance(backend, Copyable) else None
         self._backend: Backend = Observe(backend, hooks) if hooks else backend
-        self._keeper = Keeper()
+        self._renewer = Renewer()
         self._retention = retention
+        self._embedder = embedder_of(embed)
+        self._prices: Prices = {}
         self._functions: dict[str, Callable[..., Any]] = {}
         self._actions: Actions = {}
         self._compose()
@@ -128,44 +135,73 @@ class Tenuto:
         self._context = Context(self.kernel, self.clock, self.name)
         self.state = State(self._context)
         self.checkpoint = Checkpoints(self._context, self._retention)
-        self.store = Store(self._context, self._backend)
+        self.store = Store(self._context, self._file)
         self.threads = Threads(self._context)
         self._users = State(self._context, "user")
         self.inbox = Inbox(self._context)
-        self._engine = Engine(self._context, self._keeper, self.threads, self.inbox)
+        self.notify = Notify(self._context, self.inbox)
+        self.routes = Routes(self._context, self.inbox)
+        self.milestones = Milestones(self._context, self.inbox)
+        self.memory = Memories(self._context, self.threads, self._embedder)
+        notices = Notices(self.kernel, DUE_RUNS)
+        self._engine = Engine(
+            self._context,
+            self._renewer,
+            self.threads,
+            self.inbox,
+            self.memory,
+            notices,
+            self._prices,
+            self._progress_of,
+        )
+        self.inbox._waking = self._engine.waking
         self.runs = Runs(self._engine, self._functions)
-        self.tasks = Tasks(self._context, self._keeper)
-        self.state.enqueuing = self.tasks.entering
+        self.milestones._start = self._start
+        self.costs = Costs(self._engine)
+        self.tasks = Tasks(self._context, self._renewer)
+        self.state._enqueuing = self.tasks._enqueuer.prepare
         self.workflows = Workflows(self._engine, self._actions)
+        self.handoff = Handoffs(self._context, self._renewer, self.threads)
+        self.playbooks = Playbooks(self._engine, self.workflows, self.runs)
+        self._sources = Sources(self._users, self.workflows, self.inbox, self.threads, self.memory)
+        self._builder = ContextBuilder(self._context, self.threads, self._sources.gather)
+        self.build_context = self._builder.build_context
+        self._turns = Turns(self._engine, self._builder, self.memory)
+        self.turn = self._turns.turn
 
     def user(self, user_id: str) -> ScopeView:
-        """Return a view of a user's preferences, exact by key, shared by all agents of the tenant."""
+        """Return a view of a user's preferences, shared by all agents of the tenant."""
         return self._users[keys.name(user_id, "user")]
 
     def thread(self, thread_id: str, *, user: str | None = None, ttl: Duration | None = None) -> Thread:
-        """Return a conversation, which begins with what is first written to it; nothing is read or written here.
+        """Return a conversation; nothing is read or written until its first method is called.
 
-        `user` is whose it is, for `threads.list`. With `ttl` it ends so long after the last line that was written to it.
+        `user` is the owner, for `threads.list`. With `ttl` it expires that long after its last write.
         """
         return Thread(self.threads, thread_id, user=user, ttl=ttl)
 
     def run(
         self,
-        run_id: str,
+        run_id: str | None = None,
         *,
         user: str | None = None,
-        wait: Duration = 15,
+        wait: Duration | None = 15,
         block: bool = False,
         deadline: Duration | None = None,
         thread: str | None = None,
+        budget: float | None = None,
     ) -> Run:
-        """Return a run, which begins, or is resumed, with `with agent.run("trip-42") as run: …`.
+        """Return a run, started or resumed by `with agent.run("trip-42") as run: …`.
 
-        `wait` is how long to wait for somebody else who has it in hand. With `block` it waits in place for times,
-        signals and answers, instead of raising `Waiting`. After `deadline` nothing more begins. `thread` is the
-        conversation that is `run.thread`, by default one of the run's own.
+        Without an id it is a new run: `run.id` has its id. `wait` is how long to wait if another process has the run
+        open. With `block`, waits for times, signals and
+        answers block instead of raising `Waiting`. After `deadline` no new step starts. `thread` is the
+        conversation of `run.thread`, by default one of the run's own. When the run has spent `budget` dollars, the
+        next step raises `BudgetExceeded`; the same call with a higher one resumes it.
         """
-        return Run(self._engine, run_id, user=user, wait=wait, block=block, deadline=deadline, thread=thread)
+        return Run(
+            self._engine, run_id, user=user, wait=wait, block=block, deadline=deadline, thread=thread, budget=budget
+        )
 
     @overload
     def durable(self, fn: Callable[Concatenate[Run, P], R]) -> Durable[P, R]: ...
@@ -174,7 +210,7 @@ class Tenuto:
     def durable(self, fn: Any = None, *, name: str | None = None) -> Any:
         """Register a function whose calls are runs: `@agent.durable`, or `@agent.durable(name="deploy")`.
 
-        Its first argument is the run. It is known by its name, under which another process goes on with its runs.
+        Its first argument is the run. Another process resumes its runs by the registered name.
         """
         if fn is None:
             return lambda given: self._durable(given, name)
@@ -182,26 +218,61 @@ class Tenuto:
 
     def _durable(self, fn: Callable[..., Any], name: str | None) -> Durable[Any, Any]:
         if inspect.iscoroutinefunction(fn):
-            raise TypeError(f"{fn.__name__} is a coroutine function, which only an AsyncTenuto can run.")
+            raise TypeError(f"{fn.__name__} is a coroutine function. Use AsyncTenuto to run it.")
         return Durable(self._engine, register_function(self._functions, fn, name), fn)
 
+    @overload
+    def step(self, fn: Callable[P, R], /) -> Callable[P, R]: ...
+    @overload
+    def step(
+        self, *, name: str | None = None, schema: Any = None, **options: Unpack[StepOptions]
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+    def step(self, fn: Any = None, /, *, name: str | None = None, schema: Any = None, **options: Any) -> Any:  # type: ignore[misc]
+        """Make each call of a function inside a run's body a step: `@agent.step`, or `@agent.step(effect="once", verify=…)`.
+
+        The options are those of `run.step`. Inside another step and outside runs it is an ordinary call.
+        """
+        if fn is None:
+            return lambda given: step_function(given, name, {"schema": schema, **options})
+        return step_function(fn, name, {"schema": schema, **options})
+
+    @overload
     def once(
         self,
         key: str,
-        fn: Callable[..., R],
+        fn: Callable[[*Ts], Any],
+        *args: *Ts,
+        schema: type[S],
+        verify: Verify | None = None,
+        wait: Duration | None = math.inf,
+    ) -> S: ...
+    @overload
+    def once(
+        self,
+        key: str,
+        fn: Callable[[*Ts], R],
+        *args: *Ts,
+        schema: None = None,
+        verify: Verify | None = None,
+        wait: Duration | None = math.inf,
+    ) -> R: ...
+    def once(  # type: ignore[misc]
+        self,
+        key: str,
+        fn: Callable[..., Any],
         *args: Any,
         verify: Verify | None = None,
         schema: Any = None,
-        wait: Duration | None = None,
-    ) -> R:
-        """Call `fn(*args)` once for this key, across threads, processes and restarts; everybody gets the recorded result.
+        wait: Duration | None = math.inf,
+    ) -> Any:
+        """Call `fn(*args)` once for this key, across threads, processes and restarts; return the recorded result to all callers.
 
-        Whoever comes while it is being done waits for it, no longer than `wait`. If its process dies meanwhile it is in
-        doubt: `verify(intent)` is asked before it is done again, and where nobody can say it is `InDoubt`, with a question
-        in the inbox. What it raises is not a result: the next caller tries again.
+        A concurrent caller waits for the result, at most `wait`. If the process dies during the call, the call is in
+        doubt: `verify(intent)` decides whether to repeat it; if that cannot tell, `InDoubt` is raised with a question in
+        the inbox. So is a call that raised, for the next caller: its effect may have happened before the error.
         """
-        work = once(self._engine, key, fn, args, verify=verify, schema=schema, wait=wait)
-        return perform(work, self.clock)  # type: ignore[no-any-return]
+        work = run_once(self._engine, key, fn, args, verify=verify, schema=schema, wait=wait)
+        return perform(work, self.clock)
 
     @overload
     def action(self, name: F) -> F: ...
@@ -224,26 +295,26 @@ class Tenuto:
         retry: Retry | None = None,
         timeout: Duration | None = None,
     ) -> Any:
-        """Register what the steps of workflows call: `@agent.action("compare_pricing", effect="once", verify=…)`.
+        """Register an action that workflow steps call: `@agent.action("compare_pricing", effect="once", verify=…)`.
 
-        The function is given the step, and what it returns is the step's result; see `Run.step` for the rest.
+        The function receives the step and returns its result. The other arguments are those of `Run.step`.
         """
         if callable(name):
             return self.action(getattr(name, "__name__", ""))(name)
 
         def register(fn: F) -> F:
             if inspect.iscoroutinefunction(fn):
-                raise TypeError(f"{fn.__name__} is a coroutine function, which only an AsyncTenuto can run.")
+                raise TypeError(f"{fn.__name__} is a coroutine function. Use AsyncTenuto to run it.")
             register_action(self._actions, name, Action(fn, effect, verify, retry, timeout))
             return fn
 
         return register
 
     def full_context(self, user_id: str, thread_id: str, *, last: int | None = None) -> dict[str, Any]:
-        """Return what an agent needs to go on with a user: the conversation, the preferences, the active workflows.
+        """Return what an agent needs to continue with a user: the conversation, the preferences, the active workflows.
 
-        `{"thread": {"id", "messages", "decisions"}, "user": {…}, "workflows": [{…}, …]}`, as plain data; `last` leaves out
-        all but so many messages.
+        The result is plain data: `{"thread": {"id", "messages", "decisions"}, "user": {…}, "workflows": [{…}, …]}`.
+        `last` limits it to the most recent messages.
         """
         thread = self.thread(thread_id)
         return {
@@ -256,6 +327,126 @@ class Tenuto:
             "workflows": [one.as_dict() for one in self.workflows.list("active", user_id)],
         }
 
+    def progress(self, name: str, *, goal: str | None = None) -> Progress:
+        """Return the progress document of a task; the first change stores it.
+
+        `goal` is the goal of a new document; change a stored one with `Progress.goal`.
+        """
+        return Progress(self._context, name, goal, self.inbox, self._memories)
+
+    def read_progress(self, path: str | os.PathLike[str], name: str | None = None) -> Progress:
+        """Read a progress file, also one that was edited by hand, into the store durably; return the document.
+
+        `name` is the document's name; the default is the file's title, or the name of a `.json` feature list. Raise
+        `Conflict` if the same lines were changed both in the file and in the store.
+        """
+        progress = self.progress(name_in(path) if name is None else name)
+        perform(read_file(progress, path), self.clock)
+        return progress
+
+    def session(
+        self,
+        name: str,
+        *,
+        goal: str | None = None,
+        file: str | os.PathLike[str] | None = None,
+        commit: bool = False,
+        limit: int = 2000,
+    ) -> Session:
+        """Return a session on a task: `with agent.session("book-flight") as session: …`.
+
+        At its start `session.digest` has what the last session reached, in at most `limit` bytes; `session.progress` is
+        the progress document. At its end, also by an exception, the document is up to date, in `file` too. With
+        `commit` the file is committed to git.
+        """
+        return Session(self.progress(name, goal=goal), self.handoff, file=file, commit=commit, limit=limit)
+
+    def _progress_of(self, run_id: str) -> Progress:
+        """Return the progress document of a run, brought up to date from its record."""
+        progress = self.progress(run_id)
+        progress.follow(self.runs.get(run_id))
+        return progress
+
+    def merge(
+        self,
+        name: str,
+        results: Mapping[str, Any],
+        *,
+        rules: Mapping[str, Rule] | None = None,
+        judge: Judge | None = None,
+        times: Mapping[str, datetime | float] | None = None,
+        block: bool = False,
+    ) -> Merged:
+        """Merge the results of several agents durably, with one recorded verdict on each field that differs.
+
+        `rules` decide by field ("*" for all others): "union", "newest", "majority", "min", "max" or a function of the
+        values. Else `judge(conflict)` decides, and returns the value or a `Verdict` with a reason. Without a judge, or
+        with the name of a person, a question in the inbox asks whose value is right, and `Waiting` is raised until it
+        is answered; with `block` the call waits. "newest" is by `times`, else the last result given. Call it again
+        with the same results to resume it, or to get the recorded verdicts.
+        """
+        work = merge_results(self._engine, name, results, rules=rules, judge=judge, times=times, block=block)
+        return perform(work, self.clock)
+
+    def _progress_names(self) -> list[str]:
+        """Return the names of all progress documents."""
+        return names(self._context)
+
+    def _memories(self, query: str) -> list[str]:
+        """Return the texts of the best memories for a question."""
+        memory = getattr(self, "memory", None)
+        return [] if memory is None else [str(one.memory.text) for one in memory.recall(query, k=3)]
+
+    def ask(self, question: str, **options: Unpack[AskOptions]) -> Question:
+        """Ask people durably and return the question at once; `run.ask` waits for the answer.
+
+        `to` names people or groups; `context`, `evidence` and `policy` help them decide. The answer must be one of
+        `choices`, or fit `schema` (a JSON Schema or a type). At the `deadline` the question goes to the levels of
+        `escalate`; then `on_timeout` applies: "wait" (keep waiting), "deny", "default" (the answer is `default`) or
+        "fail". `calendar` counts durations in business hours. `blocks` closes the gate of a resource until the answer.
+        `about` names subjects, for routes and for the last outcome. The same `key` is asked once. `quorum` people must
+        give the same answer.
+        """
+        return perform(self.inbox._ask(question, options), self.clock)
+
+    def gate(self, resource: str) -> None:
+        """Raise `Blocked` with the question if an open question blocks a resource.
+
+        To write only if the gate is open, pass `gate=` to the write: it checks in the same commit.
+        """
+        raise_if_blocked(self.kernel, resource)
+
+    def milestone(
+        self,
+        name: str,
+        *,
+        due: When,
+        on_miss: Any = None,
+        context: Any = None,
+        calendar: WorkingTime | None = None,
+    ) -> Milestone:
+        """Set a milestone durably: `agent.milestones.meet(name, evidence=…)` meets it, else it is missed when due.
+
+        `on_miss` is a durable function or its name, started once as a run with the milestone as its argument, or the
+        options of a question: `{"question": "…", "to": "ann"}`. `due` is a duration, a time, or a date (its end).
+        """
+        return perform(self.milestones._set(name, due, on_miss, context, calendar), self.clock)
+
+    def _start(self, function: str, run_id: str, argument: dict[str, Any]) -> Work[Any]:
+        """Queue a run of a durable function for a worker, unless there is one of this id."""
+
+        def body(run: Run, milestone: dict[str, Any]) -> None: ...
+
+        return Durable(self._engine, function, self._functions.get(function, body))._queueing(run_id, (argument,), {})
+
+    def _fire_due(self, limit: int = 100) -> int:
+        """Fire what is due for people: timers and deliveries; return how many."""
+        return perform(fire_due(self.inbox, self.milestones, self.notify, limit=limit), self.clock)
+
+    def guard(self, thread_id: str, *, user: str | None = None) -> Guard:
+        """Return a guard that looks for signs of lost context in a thread; `user` adds preferences and workflows."""
+        return Guard(self._context, self._sources, thread_id, user)
+
     def signal(self, run_id: str, event: str, payload: Any = None) -> bool:
         """Send a signal to a run, durably; see `Runs.signal`."""
         return self.runs.signal(run_id, event, payload)
@@ -263,24 +454,24 @@ class Tenuto:
     def lease(self, name: str, *, ttl: Duration = 10, wait: Duration | None = None) -> Lease:
         """Return a lease on a name: `with agent.lease("conversation:42") as lease: …`.
 
-        It is renewed in the background until released. `wait` is how long to wait for it; without it
-        `LeaseHeld` is raised at once if somebody else has it.
+        It is renewed in the background until released. If another holder has it, wait at most `wait`, then
+        raise `LeaseHeld`; without `wait`, raise at once.
         """
-        return Lease(self._context, self._keeper, name, kind="lease", ttl=ttl, wait=wait)
+        return Lease(self._context, self._renewer, name, kind="lease", ttl=ttl, wait=wait)
 
     def leader(self, name: str, *, ttl: Duration = 10) -> Lease:
-        """Return a lease that is waited for without end: `with agent.leader("scheduler") as lead: …`."""
-        return Lease(self._context, self._keeper, name, kind="leader", ttl=ttl, wait=None)
+        """Return a lease that is waited for indefinitely: `with agent.leader("scheduler") as lead: …`."""
+        return Lease(self._context, self._renewer, name, kind="leader", ttl=ttl, wait=None)
 
     def correlation(self, correlation_id: str) -> Correlation:
-        """Stamp every write, event and log line inside the block with an id.
+        """Set the correlation id of every write, event and log line inside the block.
 
-        A W3C `traceparent` is taken for the trace id in it.
+        Of a W3C `traceparent`, the trace id is used.
         """
         return Correlation(correlation_id)
 
     def for_tenant(self, tenant: str) -> Self:
-        """Return a client for another tenant of the same store, sharing this one's connections."""
+        """Return a client for another tenant of the same store, sharing this client's connections."""
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
         view.tenant = keys.name(tenant, "tenant")
@@ -288,12 +479,12 @@ class Tenuto:
         return view
 
     def open(self) -> Self:
-        """Open the store now, creating or upgrading it where needed, instead of at the first call."""
+        """Open the store now instead of at the first call; create or upgrade it if needed."""
         self.kernel.read([keys.pack("tenuto")])
         return self
 
     def close(self) -> None:
-        """Let go of the store. Calling it again does nothing; any other call is then `Closed`."""
+        """Close the store. Closing twice is safe; any other call then raises `Closed`."""
         self._backend.close()
 
     def __enter__(self) -> Self:
@@ -301,9 +492,9 @@ class Tenuto:
         return self.open()
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        """Close the store."""
         self.close()
 
     def __repr__(self) -> str:
-        """Say who and where; nothing is opened."""
+        """Show the name and the tenant, without opening the store."""
         return f"<Tenuto {self.name!r} of tenant {self.tenant!r}>"

@@ -1,14 +1,14 @@
-"""Messages of one provider's shape as those of another: roles, texts, images, tool calls and their results.
+"""Convert messages between provider formats: roles, texts, images, tool calls and their results.
 
-Pure functions; nothing here reads or writes. Three shapes are known: "responses" (items of OpenAI's responses API,
-which the OpenAI Agents SDK keeps), "chat" (OpenAI's chat messages, which most others understand) and "anthropic"
-(messages of content blocks). A message of any of them is told as what it says (`Said`), and that is written in any
-other. What has no counterpart (reasoning, a server's own tools, ids, usage) is left out on the way: it is in the
-thread, where the message stays as it was written, and there it is found again by who wrote it.
+Pure functions without I/O. There are three formats: "responses" (items of OpenAI's responses API, used by the OpenAI
+Agents SDK), "chat" (OpenAI's chat messages, which most frameworks understand) and "anthropic" (messages of content
+blocks). A message is parsed into a neutral form (`Said`), which is written in any other format. Parts without a
+counterpart (reasoning, server-side tools, ids, usage) are left out of the conversion. The thread stores the original
+message, so its writer reads it back unchanged.
 
-A stored message is therefore always what its writer gave, in a provider's shape, so that `thread.messages()` shows
-it and `thread.repair()` understands it. Where the writer's own form has more than that (LangChain's objects, the
-entries of Claude's transcripts), the rest stands beside it under the key `kept`, with whose it is: `by`.
+A stored message is always in the format of its writer's provider, so that `thread.messages()` and `thread.repair()`
+understand it. If the writer has more fields than that (LangChain's objects, entries of Claude's transcripts), they
+are stored under the key `kept`, with the writer's name in `by`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KEPT: Final = "kept"
 _ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 _CHAT_KEYS: Final = frozenset({"tool_calls", "tool_call_id", "function_call", "name", "refusal", "audio"})
 _ITEM_KEYS: Final = frozenset({"role", "type", "id"})
-"""An item says what it is, who speaks, or which other one it stands for; one with none of these would be refused."""
+"""An item needs at least one of these; providers reject one with none."""
 _BLOCKS: Final[dict[str, Shape]] = {
     **dict.fromkeys(("input_text", "output_text", "input_image", "input_file"), "responses"),
     **dict.fromkeys(("image_url", "input_audio", "file"), "chat"),
@@ -33,25 +33,25 @@ _BLOCKS: Final[dict[str, Shape]] = {
         "anthropic",
     ),
 }
-"""Blocks of content that only one shape has."""
+"""Content blocks that occur in one format only."""
 
-# -- what a message says ---------------------------------------------------------------------------------------
+# -- the neutral form ------------------------------------------------------------------------------------------
 
 
 class Text(NamedTuple):
-    """Something said in words."""
+    """A text."""
 
     text: str
 
 
 class Image(NamedTuple):
-    """A picture, by its address; one that was sent along has a `data:` address."""
+    """An image by its URL; an embedded one has a `data:` URL."""
 
     url: str
 
 
 class Call(NamedTuple):
-    """A tool is called."""
+    """A tool call."""
 
     id: str
     name: str
@@ -60,7 +60,7 @@ class Call(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What came of a call."""
+    """The result of a tool call."""
 
     id: str
     parts: tuple[Text | Image, ...]
@@ -71,7 +71,7 @@ Part = Text | Image | Call | Result
 
 
 class Said(NamedTuple):
-    """What one message says."""
+    """The neutral form of a message."""
 
     role: Literal["system", "user", "assistant"]
     parts: tuple[Part, ...]
@@ -81,10 +81,10 @@ class Said(NamedTuple):
 
 
 def shape_of(message: Message) -> Shape | Literal["any"]:
-    """Return whose shape a message has; "any" where all of them write it so."""
+    """Return the format of a message; "any" if it is the same in all of them."""
     role, content = message.get("role"), message.get("content")
     if role not in _ROLES:
-        return "chat" if role in ("tool", "function") else "responses"  # an item has a type, and mostly no role
+        return "chat" if role in ("tool", "function") else "responses"  # an item has a type and usually no role
     if type(content) is list:
         for block in content:
             found = _BLOCKS.get(block.get("type", "")) if type(block) is dict else None
@@ -98,7 +98,7 @@ def shape_of(message: Message) -> Shape | Literal["any"]:
 
 
 def fits(shape: Shape, message: Message) -> bool:
-    """Tell whether a message can be given to a provider of this shape as it is."""
+    """Return whether a provider of this format accepts a message unchanged."""
     found = shape_of(message)
     if found == shape:
         if shape == "responses":
@@ -112,14 +112,14 @@ def fits(shape: Shape, message: Message) -> bool:
 
 
 def stored(shape: Shape, message: Message) -> Message:
-    """Return a message as it is stored for somebody who writes this shape, and finds it again as it was."""
+    """Return the stored form of a message, from which `shown` restores it for the same format."""
     if KEPT not in message and fits(shape, message):
         return message
     return {**message, KEPT: {"by": shape, **({KEPT: message[KEPT]} if KEPT in message else {})}}
 
 
 def shown(shape: Shape, message: Message) -> list[Message]:
-    """Return a stored message in a shape: as it was if it was written so, else as that shape says it."""
+    """Return a stored message in a format: unchanged if it was written in it, else converted."""
     kept = kept_of(message)
     if kept is None:
         body = message
@@ -129,14 +129,14 @@ def shown(shape: Shape, message: Message) -> list[Message]:
             return [{**body, **({KEPT: kept[KEPT]} if KEPT in kept else {})}]
     if fits(shape, body):
         return [body]
-    if shape == "anthropic" and shape_of(body) == "anthropic":  # the wire's answer has more than may be sent again
+    if shape == "anthropic" and shape_of(body) == "anthropic":  # a response has fields that a request must not have
         return [{"role": body["role"], "content": body["content"]}]
     said = said_in(body)
     return list(_WRITE[shape](said)) if said is not None else []
 
 
 def kept_of(message: Message) -> dict[str, Any] | None:
-    """Return what a writer has kept beside a message, with whose it is."""
+    """Return the writer's own fields of a message, if any."""
     kept = message.get(KEPT)
     return kept if type(kept) is dict and "by" in kept else None
 
@@ -145,7 +145,7 @@ def kept_of(message: Message) -> dict[str, Any] | None:
 
 
 def said_in(message: Message) -> Said | None:
-    """Return what a message says; None where it says nothing that another shape could say."""
+    """Return the neutral form of a message; None if nothing in it can be converted."""
     read = {"responses": _read_item, "anthropic": _read_blocks}.get(shape_of(message), _read_chat)
     role, parts = read(message)
     if role not in ("user", "assistant"):
@@ -206,7 +206,7 @@ def _read_blocks(message: Message) -> tuple[Any, Iterator[Part]]:
 
 
 def words(content: Any) -> tuple[Text | Image, ...]:
-    """Return the texts and images of a content, whatever the shape of its blocks."""
+    """Return the texts and images of a content in any format."""
     if isinstance(content, str):
         return (Text(content),) if content else ()
     found: list[Text | Image] = []
@@ -272,7 +272,7 @@ def _write_chat(said: Said) -> Iterator[Message]:
 
 
 def chat_content(parts: Sequence[Text | Image]) -> str | list[Message]:
-    """Return parts as the content of a chat message: a text, or blocks where there is more than one."""
+    """Return parts as the content of a chat message: one text, or a list of blocks."""
     if len(parts) == 1 and isinstance(parts[0], Text):
         return parts[0].text
     return [
@@ -317,7 +317,7 @@ _WRITE: Final[dict[str, Callable[[Said], Iterator[Message]]]] = {
 
 
 def _pieces(parts: Iterable[Part]) -> Iterator[Call | Result | list[Text | Image]]:
-    """Yield calls and results one by one, and what is said in between together."""
+    """Yield calls and results one by one, and the texts and images in between as a list."""
     between: list[Text | Image] = []
     for part in parts:
         if isinstance(part, Text | Image):
@@ -332,12 +332,12 @@ def _pieces(parts: Iterable[Part]) -> Iterator[Call | Result | list[Text | Image
 
 
 def plain_text(parts: Sequence[Text | Image]) -> str:
-    """Return parts as one text; where only words may stand, a picture is named."""
+    """Return parts as one text; an image becomes its URL in brackets."""
     return "\n\n".join(part.text if isinstance(part, Text) else f"[image: {part.url[:100]}]" for part in parts)
 
 
 def arguments(text: str) -> Any:
-    """Return the arguments of a call as data: an object, as providers want it; what is none stands in one."""
+    """Return the arguments of a call as a dict; any other value becomes `{"input": value}`."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -346,7 +346,7 @@ def arguments(text: str) -> Any:
 
 
 def as_json(given: Any) -> str:
-    """Return the arguments of a call as JSON; what JSON has no form for is named."""
+    """Return the arguments of a call as JSON; values that JSON cannot hold become their repr."""
     return json.dumps(given, ensure_ascii=False, default=repr)
 
 
@@ -354,10 +354,10 @@ def as_json(given: Any) -> str:
 
 
 class ForAnthropic(NamedTuple):
-    """A conversation as Anthropic's API takes it."""
+    """A conversation for Anthropic's API."""
 
     system: str
-    """What stands outside of the messages there; empty where nobody gave instructions."""
+    """The instructions; empty if there are none."""
     messages: list[Message]
 
 
@@ -372,9 +372,9 @@ def as_chat(messages: Iterable[Message]) -> list[Message]:
 
 
 def as_anthropic(messages: Iterable[Message]) -> ForAnthropic:
-    """Return a thread's messages as Anthropic's: instructions apart, and what one side said in a row together.
+    """Return a thread's messages for Anthropic's API: instructions separate, consecutive messages of a role merged.
 
-    So calls that were made at once stand in one message, and all their results in the next, as the API wants it.
+    Parallel tool calls are then in one message and all their results in the next, as the API requires.
     """
     system: list[str] = []
     found: list[Message] = []

@@ -4,7 +4,7 @@ No assertion is touched. `SQLiteSession` here is `TenutoSession` given the path 
 file at that very path, and a test that opens that file by itself meets our file, our locks and our transactions. What
 those tests do to the tables of SQLiteSession, they do here to what holds the same in ours:
 
-- the table of sessions is `records` (threads are listed there), that of messages is `log` (where their newest lines are);
+- the table of sessions is `records` (threads are listed there), that of messages is `entries`;
 - a row whose text is no JSON, which the session cannot read as an item, is a line of the thread that is no item;
 - the connections are those that are really open on the file; a closed one is told in sqlite3's word for it;
 - the lock that sessions on one file share, and how many share it, are the client that they share and how many have it;
@@ -32,7 +32,7 @@ from tenuto.adapters.openai_agents import TenutoSession
 
 SAME = {
     "DROP TABLE agent_sessions": "DROP TABLE records",
-    "DROP TABLE agent_messages": "DROP TABLE log",
+    "DROP TABLE agent_messages": "DROP TABLE entries",
     "INSERT INTO agent_sessions (session_id) VALUES ('probe')": "INSERT INTO meta VALUES ('probe', x'')",
 }
 
@@ -40,10 +40,8 @@ SAME = {
 def same(sql: str) -> str:
     """Return what asks of our tables what a statement asks of SQLiteSession's."""
     counted = re.fullmatch(r"SELECT COUNT\(\*\) FROM agent_sessions WHERE session_id = '(\w+)'", sql)
-    if counted is not None:  # not only the listing: no key of any record, and no commit in the log, may hold its name
-        name = f"CAST('{counted[1]}' AS BLOB)"
-        kept, new = f"FROM records WHERE instr(key, {name})", f"FROM log WHERE instr(body, {name})"
-        return f"SELECT (SELECT count(*) {kept}) + (SELECT count(*) {new})"
+    if counted is not None:  # not only the listing: no key of any record may hold its name
+        return f"SELECT count(*) FROM records WHERE instr(key, CAST('{counted[1]}' AS BLOB))"
     return SAME.get(sql, sql)
 
 

@@ -32,25 +32,23 @@ LINE = re.compile(r"^(PASSED|FAILED|ERROR) \S*?::(\S+)", re.MULTILINE)
 
 CONNECTIONS = {
     "test_sqlite_session_rollback_failure_evicts_connection": (
-        "a connection that cannot roll back is thrown away; ours begins no transaction before all of it has its stored "
-        "form, so a turn that is refused has nothing to roll back"
+        "expects a connection that cannot roll back to be discarded; tenuto encodes everything before it begins a "
+        "transaction, so a refused turn has nothing to roll back"
     ),
     "test_sqlite_session_close_retries_quarantined_connection": (
-        "the private set in which SQLiteSession keeps connections that it could not close"
+        "tests the private set in which SQLiteSession keeps connections that it could not close"
     ),
 }
 LINKS = {
     "test_symlink_validation_reject_symlink_pointing_outside_memories": (
-        "a store has no links; ours says of such a path that it does not exist, not that it would escape"
+        "a store has no links; tenuto says that such a path does not exist, not that it would escape"
     ),
     "test_symlink_validation_reject_creating_files_through_symlink_pointing_outside": (
-        "ours makes a file of that name in the store, and nothing outside"
+        "tenuto creates a file of that name in the store, and nothing outside"
     ),
-    "test_symlink_validation_reject_parent_directory_that_is_symlink_pointing_outside": (
-        "the same, one folder further down"
-    ),
+    "test_symlink_validation_reject_parent_directory_that_is_symlink_pointing_outside": ("the same, one folder deeper"),
     "test_validate_path_returns_resolved_path_not_symlink_target": (
-        "the private function that follows links; ours follows none"
+        "tests the private function that follows links; tenuto follows none"
     ),
 }
 """Why a test of somebody else's fails with ours, by its name. Whatever else fails has no excuse, and is told."""

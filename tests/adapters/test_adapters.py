@@ -30,7 +30,7 @@ def python(code: str) -> str:
 def test_importing_tenuto_imports_no_framework() -> None:
     packages = [package for package, _ in FRAMEWORKS.values()]
     assert python(f"""
-        import sys, tenuto, tenuto.aio, tenuto.cli, tenuto.adapters.shapes, tenuto.adapters.conversation
+        import sys, tenuto, tenuto.aio, tenuto.cli, tenuto.shapes, tenuto.adapters.conversation
         print([name for name in {packages} if name in sys.modules])
         """) == "[]\n"  # fmt: skip
 

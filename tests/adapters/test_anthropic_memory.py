@@ -209,7 +209,7 @@ def test_every_version_stays_and_a_change_can_be_undone(agent: Tenuto) -> None:
     assert tool.undo(A) is None, "what was undone is undone"
     with pytest.raises(ToolError):
         tool.call(look(A))
-    with pytest.raises(NotFound, match="never was"):
+    with pytest.raises(NotFound, match="never existed"):
         tool.undo(B)
 
 

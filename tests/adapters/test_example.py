@@ -8,7 +8,7 @@ import pytest
 
 from tenuto import Tenuto
 from tenuto.adapters.langchain import TenutoChatHistory
-from tenuto.adapters.shapes import as_chat
+from tenuto.shapes import as_chat
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "many_frameworks.py"
 

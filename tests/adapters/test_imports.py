@@ -62,7 +62,7 @@ def test_an_import_that_was_cut_off_goes_on_and_another_conversation_is_left_alo
         agent.thread("long").append(*[said(n) for n in range(120)])
         agent.thread("short").append({"role": "user", "content": "something else"})
     assert "251 messages (131 new)" in run("openai-sessions", sessions, "--url", store, "--session", "long")
-    assert "not the beginning of the source" in run("openai-sessions", sessions, "--url", store, expected=4)
+    assert "messages that differ from the source" in run("openai-sessions", sessions, "--url", store, expected=4)
     with Tenuto("tester", store) as agent:
         assert agent.thread("short").count() == 1
         assert agent.thread("long").count() == 251
@@ -77,7 +77,7 @@ def test_what_is_missing_or_damaged_in_the_source_is_told(sessions: Path, tmp_pa
     )
     with contextlib.closing(sqlite3.connect(sessions)) as connection, connection:
         connection.execute("UPDATE agent_messages SET message_data = '{' WHERE id = 2")
-    assert "Item 2 of the session 'short' is no JSON" in run("openai-sessions", sessions, "--url", store, expected=1)
+    assert "Item 2 of the session 'short' is not JSON" in run("openai-sessions", sessions, "--url", store, expected=1)
     assert not store.exists()
 
 
@@ -113,7 +113,7 @@ def test_json_of_every_kind(name: str, text: str, given: list[str], threads: lis
         ("nonsense", [], "neither JSON"),
         ("[1, 2]", [], "no list of messages"),
         ('{"messages": [], "step": 3}', [], "no list of messages for the thread 'step'"),
-        ('{"a": []}', ["--thread", "t"], "names its threads itself"),
+        ('{"a": []}', ["--thread", "t"], "names its own threads"),
     ],
 )
 def test_what_is_no_conversation_is_refused(text: str, given: list[str], why: str, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_a_value_expires(agent: Tenuto, clock: HeldClock) -> None:
 def test_what_is_no_byte_string_is_refused(agent: Tenuto) -> None:
     store = TenutoByteStore(agent)
     not_bytes: Any = "text"
-    with pytest.raises(TypeError, match="keeps bytes"):
+    with pytest.raises(TypeError, match="holds bytes"):
         store.mset([("fine", b"1"), ("key", not_bytes)])
     assert store.mget(["fine"]) == [None]
     with pytest.raises(InvalidInput):

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from graphs import asking, config
+from graphs import asking, chain, config
 from langgraph.types import Command
+from support.long import size
 
 from tenuto import Tenuto
 from tenuto.adapters.langgraph import TenutoSaver
@@ -20,7 +21,9 @@ ROUNDS = 24
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("face", ["sync", "async", "async, functions", "async, streamed", "async, awaited"])
+@pytest.mark.parametrize(
+    "face", size(["sync", "async"], ["sync", "async", "async, functions", "async, streamed", "async, awaited"])
+)
 def test_killed_in_node_3_a_graph_resumes_at_node_3(tmp_path: Path, face: str) -> None:
     """With LangGraph's defaults; only what is "awaited" holds nothing, and says `durability="sync"`."""
     worker = Path(__file__).parent / "worker_graph.py"
@@ -85,6 +88,36 @@ def crashes(path: Path, prepare: Callable[[TenutoSaver], Any], act: Callable[[Te
             assert at > 1, "it made no commit at all"
             return
         at, when = (at, "after") if when == "before" else (at + 1, "before")
+
+
+def guides_resume() -> Callable[..., Any]:
+    """Return the function that the guide recommends."""
+    guide = (Path(__file__).parents[2] / "docs/guides/langgraph.md").read_text()
+    block = next(one for one in guide.split("```python\n") if one.startswith("def resume"))
+    found: dict[str, Any] = {}
+    exec(block.partition("\nother =")[0], found)
+    return found["resume"]  # type: ignore[no-any-return]
+
+
+def test_a_graph_killed_at_any_commit_and_called_again_runs_once(tmp_path: Path) -> None:
+    resume, ran = guides_resume(), []
+
+    def call(saver: TenutoSaver) -> Any:
+        def node(number: int) -> Callable[[Any], Any]:
+            return lambda _: ran.append(number) or {"seen": [number]}
+
+        return resume(chain(saver, 3, node), config(), "turn-1", {"seen": []})["seen"]
+
+    finished = 0
+    for label, saver, _ in crashes(tmp_path, lambda saver: None, call):
+        finished += 3 in ran
+        ran.clear()
+        assert call(saver) == [1, 2, 3], label
+        before = [*ran]
+        assert call(saver) == [1, 2, 3], f"{label}: again"
+        assert ran == before, f"{label}: a finished graph ran again"
+        ran.clear()
+    assert finished > 2, "some were killed after the last node"
 
 
 def answered(saver: TenutoSaver) -> None:

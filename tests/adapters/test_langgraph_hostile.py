@@ -9,9 +9,9 @@ import pytest
 from graphs import chat, config, say
 
 from tenuto import Damaged, TenutoError, UnknownType
-from tenuto.adapters._langgraph_writes import checkpoint_of
 from tenuto.adapters.langgraph import TenutoSaver, TenutoStore
-from tenuto.capabilities.lineage import expanded, place
+from tenuto.adapters.langgraph.writes import checkpoint_of
+from tenuto.capabilities.checkpoints.storage import expanded, place
 from tenuto.kernel import codec, keys, tree
 from tenuto.kernel.contract import Put
 
@@ -95,7 +95,7 @@ def test_a_record_that_no_saver_wrote_is_refused(path: str, payload: bytes) -> N
 
 
 def test_a_payload_that_expands_without_end_is_cut_short() -> None:
-    with pytest.raises(Damaged, match="longer than any"):
+    with pytest.raises(Damaged, match="larger than the limit"):
         expanded(b"\x01" + zlib.compress(b"\x00" * (64 << 20), 9))
 
 

@@ -24,11 +24,11 @@ from langgraph.types import Command, Interrupt, Send
 from test_langgraph_saver import Plan, deltas, holding
 
 from tenuto import Damaged, Tenuto, UnknownType
-from tenuto.adapters import _langgraph_import as importing
 from tenuto.adapters.langgraph import TenutoSaver
+from tenuto.adapters.langgraph import importer as importing
 from tenuto.cli import group
 from tenuto.cli.schema import printed
-from tenuto.servers.jsonable import schema
+from tenuto.operations.jsonable import schema
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:aiosqlite")
 
@@ -53,7 +53,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Callabl
         return path, lambda: SqliteSaver.from_conn_string(path)
     import psycopg
 
-    url = request.getfixturevalue("postgres")
+    url = request.getfixturevalue("postgres").url
     name = f"lg{os.getpid()}"
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE IF EXISTS {name}")
@@ -116,7 +116,7 @@ def test_what_is_not_as_in_the_source_is_told(tmp_path: Path, path: str) -> None
     run(source, "--url", path)
     with contextlib.closing(sqlite3.connect(source)) as connection, connection:
         connection.execute("UPDATE checkpoints SET metadata = '{\"step\": 99}'")
-    assert "not in the store as it is in the source" in run(source, "--url", path, expected=1)
+    assert "differs from the source" in run(source, "--url", path, expected=1)
     assert run(str(tmp_path / "none.db"), "--url", path, expected=3)
 
 

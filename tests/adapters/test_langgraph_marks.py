@@ -8,8 +8,8 @@ import pytest
 from graphs import chat, config, say
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from tenuto.adapters._langgraph_marks import Marks
 from tenuto.adapters.langgraph import TenutoSaver
+from tenuto.adapters.langgraph.fingerprints import Fingerprints
 from tenuto.kernel.tree import RUN
 
 COUNT = 3 * RUN + 10
@@ -65,7 +65,7 @@ EDITS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("edit", EDITS)
 def test_an_edit_in_place_is_found_in_its_run_and_in_no_other(edit: str) -> None:
     messages = conversation()
-    marks = Marks(messages)
+    marks = Fingerprints(messages)
     assert marks.fits(messages)
     EDITS[edit](messages[AT])
     assert not marks.fits(messages)
@@ -73,7 +73,7 @@ def test_an_edit_in_place_is_found_in_its_run_and_in_no_other(edit: str) -> None
 
 
 def test_other_messages_of_the_same_content_fit() -> None:
-    marks = Marks(conversation())
+    marks = Fingerprints(conversation())
     assert marks.fits(conversation())
     assert marks.fitting([*conversation(), HumanMessage("more")]) == [True] * 4
 
@@ -91,7 +91,7 @@ def test_other_messages_of_the_same_content_fit() -> None:
 )
 def test_a_list_that_is_not_the_same_is_known_by_its_runs(change: Any, fitting: list[bool]) -> None:
     messages = conversation()
-    marks = Marks(messages)
+    marks = Fingerprints(messages)
     change(messages)
     assert not marks.fits(messages)
     assert marks.fitting(messages) == fitting
@@ -100,7 +100,7 @@ def test_a_list_that_is_not_the_same_is_known_by_its_runs(change: Any, fitting: 
 def test_something_beyond_its_fields_may_be_edited_too() -> None:
     messages = conversation()
     messages[AT] = AIMessage("extra", mood={"level": 1})
-    marks = Marks(messages)
+    marks = Fingerprints(messages)
     assert marks.fits(messages)
     messages[AT].__pydantic_extra__["mood"]["level"] = True
     assert marks.fitting(messages) == [True, False, True, True]
@@ -114,7 +114,7 @@ def test_a_comparison_that_raises_is_a_difference() -> None:
         __hash__ = None
 
     messages = conversation()
-    marks = Marks(messages)
+    marks = Fingerprints(messages)
     messages[AT].response_metadata = Array()
     assert marks.fitting(messages) == [True, False, True, True]
 
@@ -123,7 +123,7 @@ def test_a_comparison_that_raises_is_a_difference() -> None:
 def test_marks_that_have_grown_know_what_new_ones_would(seed: int) -> None:
     chance = random.Random(seed)
     messages = conversation()[: chance.randrange(1, COUNT)]
-    marks = Marks(messages)
+    marks = Fingerprints(messages)
     for _ in range(6):
         kept = marks.count
         messages = [*messages, *(message(chance.randrange(1_000)) for _ in range(chance.randrange(1, 90)))]
@@ -131,8 +131,8 @@ def test_marks_that_have_grown_know_what_new_ones_would(seed: int) -> None:
             at = chance.randrange(len(messages))
             messages[at] = message(5_000)
             kept = min(kept, at // RUN * RUN)
-        marks = Marks(messages, marks, kept)
-        anew = Marks(messages)
+        marks = Fingerprints(messages, marks, kept)
+        anew = Fingerprints(messages)
         assert (marks._fields, marks._types, marks._deep, marks._extra, marks.count) == (
             anew._fields,
             anew._types,

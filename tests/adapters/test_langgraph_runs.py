@@ -10,11 +10,10 @@ from graphs import chain, chat, config, say
 from langgraph.checkpoint.base.id import uuid6
 
 from tenuto import Conflict, Tenuto
-from tenuto.adapters import _langgraph_run, _langgraph_writes
-from tenuto.adapters._langgraph_graphs import place_of
-from tenuto.adapters._langgraph_run import Look
-from tenuto.adapters._langgraph_writes import TaskWrites
-from tenuto.adapters.langgraph import TenutoSaver
+from tenuto.adapters.langgraph import TenutoSaver, run, writes
+from tenuto.adapters.langgraph.checkpoints import place_of
+from tenuto.adapters.langgraph.run import RunView
+from tenuto.adapters.langgraph.writes import TaskWrites
 from tenuto.backends import connect
 from tenuto.kernel.contract import AnyCheck, Commit, Write
 
@@ -23,7 +22,7 @@ from tenuto.kernel.contract import AnyCheck, Commit, Write
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the run and the threads that save for it wait for each other, however late they come."""
     for name in ("_FIRST", "_LATER", "_OFFERED"):
-        monkeypatch.setattr(_langgraph_run, name, 60)
+        monkeypatch.setattr(run, name, 60)
 
 
 def watched(path: str, commits: list[int]) -> Tenuto:
@@ -58,7 +57,7 @@ def test_a_run_that_does_not_come_leaves_the_saving_to_its_thread(path: str) -> 
 
 @pytest.mark.usefixtures("patient")
 def test_what_goes_wrong_in_a_saving_that_the_run_has_taken_is_raised_in_both_threads() -> None:
-    look = Look(b"", None, 0, waits=True)
+    look = RunView(b"", None, 0, waits=True)
     raised: list[BaseException] = []
     look.expect()
     look.wait()  # a run never waits before its first task
@@ -102,7 +101,7 @@ def test_a_checkpoint_waits_a_moment_for_writes_that_are_on_their_way(
 ) -> None:
     with TenutoSaver(path) as saver:
         chain(saver, 1).invoke({"seen": []}, config(), durability="exit")
-        monkeypatch.setattr(_langgraph_writes, "_ARRIVAL", 60)
+        monkeypatch.setattr(writes, "_ARRIVAL", 60)
         newest = saver.get_tuple(config())
         following = {**newest.checkpoint, "id": str(uuid6())}
         writers = 1
@@ -130,7 +129,7 @@ def test_a_run_in_async_code_is_told_of_a_conflict_one_node_later(path: str) -> 
 
             return run
 
-        with pytest.raises(Conflict, match="somebody else is working on it"):
+        with pytest.raises(Conflict, match="Another process wrote to the thread"):
             asyncio.run(chain(one, 6, node).ainvoke({"seen": []}, config()))
         assert ran in ([1, 2], [1, 2, 3])
         assert chain(two, 1).get_state(config()).values["seen"] == [1, 1, 1]

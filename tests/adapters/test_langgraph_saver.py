@@ -1,4 +1,4 @@
-"""Graphs on `TenutoSaver`: what they store, what they get back, and what they are told of one another."""
+"""GraphCheckpoints on `TenutoSaver`: what they store, what they get back, and what they are told of one another."""
 
 import asyncio
 import operator
@@ -20,8 +20,8 @@ from langgraph.types import Command, Send
 from pydantic import BaseModel
 
 from tenuto import AsyncTenuto, Conflict, NotStorable, Tenuto
-from tenuto.adapters import _langgraph_types as types
 from tenuto.adapters.langgraph import TenutoSaver
+from tenuto.adapters.langgraph import stored_types as types
 from tenuto.kernel import codec, keys
 
 
@@ -287,7 +287,7 @@ def test_two_processes_on_one_thread_one_is_told(stores: Any) -> None:
 
             return run
 
-        with pytest.raises(Conflict, match="somebody else is working on it"):
+        with pytest.raises(Conflict, match="Another process wrote to the thread"):
             chain(one, 3, node).invoke({"seen": []}, config())
         assert ran == [1, 2], "the third node did not run on a state that is not the thread's"
         assert chain(two, 2).get_state(config()).values["seen"] == [1, 2, 1, 1, 2], "the other one's is the thread's"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from graphs import Log, config
 from langchain_core.messages import AIMessage, HumanMessage
-from langchain_core.tools import tool
+from langchain_core.tools import BaseTool, tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
@@ -104,6 +104,59 @@ def test_langchains_tools_are_made_of_them(path: str) -> None:
     assert sorted(called) == ["a", "b"]
 
 
+@pytest.mark.parametrize("face", ["sync", "async"])
+def test_a_tool_of_langchains_decorator_becomes_durable(path: str, face: str) -> None:
+    called: list[int] = []
+
+    @tool
+    def pay(amount: int) -> str:
+        """Pay."""
+        called.append(amount)
+        return f"paid {amount}"
+
+    @tool
+    async def apay(amount: int) -> str:
+        """Pay."""
+        called.append(amount)
+        return f"paid {amount}"
+
+    durable = tenuto.durable_tool(pay if face == "sync" else apay, effect="once")
+    assert durable.args_schema is (pay if face == "sync" else apay).args_schema
+
+    def node(_: Any) -> Any:
+        return {"seen": [durable.invoke({"amount": 5}), interrupt("sure?")]}
+
+    async def anode(_: Any) -> Any:
+        return {"seen": [await durable.ainvoke({"amount": 5}), interrupt("sure?")]}
+
+    async def main(saver: TenutoSaver) -> Any:
+        graph = one_node(saver, anode)
+        await graph.ainvoke({"seen": []}, config())
+        return await graph.ainvoke(Command(resume="yes"), config())
+
+    ToolNode([durable])
+    with TenutoSaver(path) as saver:
+        if face == "async":
+            result = asyncio.run(main(saver))
+        else:
+            one_node(saver, node).invoke({"seen": []}, config())
+            result = one_node(saver, node).invoke(Command(resume="yes"), config())
+    assert result["seen"] == ["paid 5", "yes"]
+    assert called == [5], "the node ran twice, the tool once"
+
+
+def test_a_tool_without_a_function_is_refused_at_once() -> None:
+    class Own(BaseTool):
+        name: str = "own"
+        description: str = "own"
+
+        def _run(self) -> str:
+            return ""
+
+    with pytest.raises(InvalidInput, match="takes a function or a tool of @tool, not a Own"):
+        tenuto.durable_tool(Own())
+
+
 def test_inside_of_a_run_it_is_a_step_of_that(path: str) -> None:
     durable = tenuto.durable_tool(lambda n: n + 1, name="add")
     with Tenuto("a", path) as agent:
@@ -111,7 +164,7 @@ def test_inside_of_a_run_it_is_a_step_of_that(path: str) -> None:
             assert durable(1) == 2
             assert run.id == "r"
         assert [step.name for step in agent.runs.get("r").steps] == ["add"]
-    with pytest.raises(InvalidInput, match="outside of a graph"):
+    with pytest.raises(InvalidInput, match="outside a graph"):
         durable(1)
 
 

@@ -178,7 +178,7 @@ def test_users_and_tenants_are_found_in_the_context_of_a_run(agent: Tenuto) -> N
         for tenant in ("acme", "globex", "acme"):
             model.enqueue(says("hello"))
             await Runner.run(helper, f"from {tenant}", session=session, context=Context(tenant))
-        with pytest.raises(InvalidInput, match="finds its tenant in the context"):
+        with pytest.raises(InvalidInput, match="reads its tenant from the context"):
             await session.get_items()
 
     run(work())
@@ -298,7 +298,7 @@ def test_a_closed_session_refuses_and_leaves_the_agent_and_the_conversation(agen
         session.close()
         session.close()
         for call in (session.get_items, session.pop_item, session.clear_session, lambda: session.add_items([])):
-            with pytest.raises(Closed, match="TenutoSession is closed; make another one with the same id"):
+            with pytest.raises(Closed, match=r"TenutoSession is closed\. Create another one with the same id"):
                 await call()
         with pytest.raises(RuntimeError):  # as the SDK's own sessions have it
             await session.get_items()

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
 
-from tenuto import Tenuto
-from tenuto.adapters import shapes
+from tenuto import Tenuto, shapes
 from tenuto.adapters.claude_agent import TenutoSessionStore
 from tenuto.adapters.conversation import Conversation
 from tenuto.adapters.langchain import TenutoChatHistory

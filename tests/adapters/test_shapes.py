@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.adapters.shapes import as_anthropic, as_chat, as_responses, fits, said_in, shape_of, shown, stored
+from tenuto.shapes import as_anthropic, as_chat, as_responses, fits, said_in, shape_of, shown, stored
 
 IMAGE = "data:image/png;base64,aGk="
 

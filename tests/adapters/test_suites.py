@@ -62,7 +62,7 @@ def test_what_a_test_does_to_the_file_of_a_session_it_does_to_our_store(tmp_path
     outside.execute("DROP TABLE agent_messages")
     outside.commit()
     outside.close()
-    with pytest.raises(Damaged, match="no such table: log"):
+    with pytest.raises(Damaged, match="no such table: entries"):
         run(session.get_items())
     session.close()
     assert session._connections == set()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tenuto
-from tenuto import AmbiguousStep, AsyncTenuto, Cancelled, InDoubt, StepMismatch, Tenuto, TimedOut, Waiting
+from tenuto import AmbiguousStep, AsyncTenuto, Cancelled, InDoubt, RunFailed, StepMismatch, Tenuto, TimedOut, Waiting
 
 
 class Killed(BaseException):
@@ -163,7 +163,10 @@ def test_a_coroutine_that_takes_too_long_is_cancelled() -> None:
 
 
 def test_a_step_that_is_cancelled_is_in_doubt(tmp_path: Path) -> None:
+    begun = asyncio.Event()
+
     async def forever() -> None:
+        begun.set()
         await asyncio.sleep(30)
 
     async def main() -> None:
@@ -174,8 +177,9 @@ def test_a_step_that_is_cancelled_is_in_doubt(tmp_path: Path) -> None:
                     await run.step("f", forever, effect=effect)
 
             for effect in ("idempotent", "once"):
+                begun.clear()
                 task = asyncio.create_task(one(effect))
-                await asyncio.sleep(0.05)
+                await begun.wait()
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await task
@@ -187,6 +191,39 @@ def test_a_step_that_is_cancelled_is_in_doubt(tmp_path: Path) -> None:
                     await run.step("f", forever, effect="once")
 
     asyncio.run(main())
+
+
+def test_cancelling_a_run_cancels_its_async_step_in_flight(tmp_path: Path) -> None:
+    begun, ended = asyncio.Event(), []
+
+    async def forever() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+
+    async def main() -> None:
+        async with AsyncTenuto("a", tmp_path / "s.db") as agent:
+            handle = agent.run("r")
+
+            async def body() -> None:
+                async with handle as run:
+                    await run.step("f", forever, effect="once")
+
+            task = asyncio.create_task(body())
+            await begun.wait()
+            await agent.runs.cancel("r")
+            handle._sync._running.lease.renew()  # as the renewing thread does within 2.5 s
+            with pytest.raises(Cancelled):
+                await asyncio.wait_for(task, 20)
+            found = await agent.runs.get("r")
+            assert (found.status, found.steps[0].status) == ("cancelled", "in_doubt")
+            assert handle._sync._running.lease._when_lost == {}
+
+    asyncio.run(main())
+    assert ended == ["cancelled"]
 
 
 def test_a_pause_in_one_branch_lets_the_others_end() -> None:
@@ -271,15 +308,16 @@ def test_durable_coroutines_are_recovered_and_worked_on(tmp_path: Path) -> None:
             assert await agent.runs.recover() == {"j1": "completed"}
             assert await job.run("j1", 1) == 2
             assert await job.start("j2", 2)
-            assert not await job.start("j2", 2)
-            await job.using(user="ann").start("j3", 3)
+            again = await job.start("j2", 2)
+            assert (again.id, again.created, bool(again)) == ("j2", False, False)
+            third = await job.using(user="ann").start("j3", 3)
             stop = threading.Event()
             worker = asyncio.create_task(agent.runs.work(stop=stop, poll=0.005))
-            while (await agent.runs.get("j3")).status != "failed":
-                await asyncio.sleep(0.005)
+            with pytest.raises(RunFailed, match="ValueError: no"):
+                await third.result(wait="1m")
             await agent.signal("j2", "go")
-            while (await agent.runs.get("j2")).status != "completed":
-                await asyncio.sleep(0.005)
+            assert await again.result(wait="1m") == 3
+            assert await agent.runs.result("j2") == 3
             stop.set()
             await worker
             assert [one.id for one in await agent.runs.list(user="ann")] == ["j3"]

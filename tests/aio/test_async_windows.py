@@ -150,7 +150,7 @@ def test_a_step_that_was_cancelled_in_its_middle_is_in_doubt(tmp_path: Path) -> 
 
 
 def test_the_store_goes_away_while_steps_are_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tenuto.capabilities.running.PATIENCE", 0.0)
+    monkeypatch.setattr("tenuto.capabilities.runs.open_run.PATIENCE", 0.0)
     calls: list[str] = []
 
     async def do(name: str) -> str:

@@ -1,14 +1,16 @@
 """Tasks, once and workflows, awaited: coroutine functions and ordinary ones, several at once, cancelled cleanly."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tenuto import AsyncTenuto, InDoubt, Retry, StaleLease, TaskFailed
-from tenuto._aio_work import AsyncTask, AsyncWorkflow
+from tenuto import AsyncTenuto, InDoubt, NotHappened, Retry, StaleLease, TaskFailed
+from tenuto.aio import AsyncTask, AsyncWorkflow
 
 
 @pytest.fixture(params=["volatile", "sqlite"])
@@ -126,6 +128,43 @@ def test_a_worker_stops_when_it_is_told_to_and_leaves_nothing_in_hand(url: str) 
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("end", ["empty", "stopped", "cancelled", "failed"])
+def test_a_client_keeps_nothing_of_a_worker_that_has_ended(end: str) -> None:
+    async def main() -> None:
+        async with AsyncTenuto("worker", "volatile:") as agent:
+            begun, stop = asyncio.Event(), asyncio.Event()
+
+            async def handler(task: Any) -> None:
+                begun.set()
+                if end == "failed":
+                    raise Killed
+                if end == "cancelled":
+                    await asyncio.sleep(60)
+
+            await agent.tasks.enqueue("q", 1)
+            work = asyncio.create_task(agent.tasks.work("q", handler, until_empty=end == "empty", stop=stop, grace=5))
+            await begun.wait()
+            if end == "stopped":
+                stop.set()
+            if end == "cancelled":
+                work.cancel()
+            await asyncio.wait([work])
+            assert work.cancelled() == (end == "cancelled")
+            assert (not work.cancelled() and work.exception() is not None) == (end == "failed")
+            # What still refers to the worker would wake it, extend its tasks and hold its handler for ever.
+            kept = weakref.ref(handler)
+            del handler, work
+            async with asyncio.timeout(10):
+                while gc.collect() >= 0 and kept() is not None:
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+
+
+class Killed(BaseException):
+    """What a handler raises that is no failure of its task."""
+
+
 def test_once_awaited_is_one_execution(url: str) -> None:
     async def main() -> None:
         async with AsyncTenuto("caller", url) as agent:
@@ -146,7 +185,7 @@ def test_once_awaited_is_one_execution(url: str) -> None:
 
             with pytest.raises(OSError):
                 await agent.once("f", fails)
-            assert await agent.once("f", lambda: 1) == 1
+            assert await agent.once("f", lambda: 1, verify=lambda _: NotHappened()) == 1
 
     asyncio.run(main())
 

@@ -88,6 +88,7 @@ def test_update_changes_a_value_by_a_function_of_it(agent: Tenuto) -> None:
     assert agent.state.entry("s", "n").version == 2  # type: ignore[union-attr]
 
 
+@pytest.mark.races
 def test_no_update_is_lost_between_threads(client: Callable[..., Tenuto]) -> None:
     def work() -> None:
         agent = client()
@@ -271,6 +272,7 @@ def test_watch_yields_changes_as_they_land(client: Callable[..., Tenuto]) -> Non
     assert [c.key for c in agent.state.watch("s", after=0, timeout=1)] == ["old", "a", "b", "a"]
 
 
+@pytest.mark.races
 def test_watch_without_a_position_begins_with_what_comes(client: Callable[..., Tenuto], clock: HeldClock) -> None:
     agent, writer = client(), client()
     writer.state.set("s", "before", 1)

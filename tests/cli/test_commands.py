@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tenuto import InDoubt, Tenuto, Waiting
+from tenuto.capabilities.people import Notice
 from tenuto.cli import group
 from tenuto.cli.progress import Progress
 from tenuto.cli.schema import printed
-from tenuto.servers.jsonable import schema
-from tenuto.servers.operations import OPERATIONS
+from tenuto.kernel import codec
+from tenuto.kernel.contract import Put
+from tenuto.operations import OPERATIONS
+from tenuto.operations.jsonable import schema
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,6 +53,12 @@ def store(tmp_path: Path) -> str:
                 run.step("read", len, key, key=key)
             run.emit({"page": 1})
             run.usage("model", cost=0.25)
+        agent.progress("job", goal="Ship").plan([("write", "it reads"), "tell"])
+        for key in ("case-1", "case-2"):
+            agent.handoff.send("resolver", {"number": 1}, summary="a case", key=key)
+        agent.memory.remember("Ann likes tea", user="ann", about="tea")
+        agent.playbooks.save("refund", ["check", "pay"], description="Refund a late train")
+        agent.playbooks.start("refund", "refund-1", situation="The train to Porto was late")
         agent.tasks.enqueue("reviews", {"file": 1}, key="first")
         agent.tasks.enqueue("reviews", None, key="dropped")
         agent.tasks.cancel("dropped")
@@ -61,6 +71,15 @@ def store(tmp_path: Path) -> str:
         agent.workflows.create("analysis", steps, user="ann")
         with pytest.raises(Waiting), agent.run("asks") as run:
             run.ask("Pay?", to="finance", choices=["yes", "no"])
+        channel = agent.notify.to("ann", "https://127.0.0.1:1/", secret="env:NOT_SET")
+        agent.ask("Pay 7?", to="ann", blocks="invoice:7")
+        now = datetime.now(UTC)
+        dead = Notice(
+            "msg_dead", "ann", channel.id, "asked", agent.inbox.list(to="ann")[0].id, None, now, now, 12, "HTTP 500"
+        )
+        agent.kernel.commit([], [Put(dead.dead_key, codec.encode(list(dead)))])
+        agent.routes.add(about="invoice:*", to="finance", deadline="24h", escalate=["lead"])
+        agent.milestone("samples", due="30d", on_miss={"question": "Switch?", "to": "ann"})
         with pytest.raises(Killed), agent.run("doubtful") as run:
             run.step("charge", _dies, effect="once")
         with pytest.raises(InDoubt), agent.run("doubtful") as run:
@@ -74,6 +93,11 @@ def store(tmp_path: Path) -> str:
         agent.workflows.create(
             "trip", [{"action": "search", "status": "completed", "result": ["TP1"]}, "book"], user="ann"
         )
+        agent.memory.remember("Ann prefers aisle seats", user="ann", kind="preference")
+        agent.progress("trip", goal="Book a flight").plan("search")
+        agent.progress("trip").write(path + ".read.md")
+        agent.handoff.send("resolver", {"case": 7}, summary="a case")
+        agent.notify.to("finance", "https://127.0.0.1:9/hook", secret="env:HOOK_SECRET")
     return path
 
 
@@ -105,6 +129,7 @@ CALLS: dict[str, list[list[str]]] = {
     "thread timeline": [["chat"]],
     "thread decisions": [["chat"]],
     "thread tools": [["chat"]],
+    "thread scan": [["chat", "--user", "ann"]],
     "thread fork": [["chat", "other", "--at", "1"]],
     "thread delete": [["chat", "--yes"]],
     "checkpoint list": [[], ["--thread", "t"], ["--name", "a", "--limit", "1"]],
@@ -149,10 +174,63 @@ CALLS: dict[str, list[list[str]]] = {
     "workflows unblock": [["analysis", "2"]],
     "workflows skip": [["analysis", "report", "--reason", "not wanted"]],
     "workflows delete": [["analysis", "--yes"], ["analysis", "--yes"]],
-    "inbox list": [[], ["--to", "finance"], ["--status", "answered"]],
+    "inbox list": [[], ["--to", "finance"], ["--status", "answered"], ["--blocks", "invoice:7"]],
+    "memory add": [
+        ["Refunds take five days", "--kind", "policy", "--valid-until", "2030-01-01", "--review-by", "2029-01-01"],
+        ["Ann lives in Faro", "--user", "ann", "--about", "ann", "--predicate", "lives in", "--ttl", "1h"],
+    ],
+    "memory search": [
+        ["tea", "--user", "ann"],
+        ["hi", "--thread", "chat"],
+        ["tea", "--min-trust", "person", "--k", "3"],
+    ],
+    "memory list": [["--user", "ann"], ["--kind", "policy", "--limit", "3", "--superseded"]],
+    "memory show": [["MEMORY"]],
+    "memory history": [["MEMORY"]],
+    "memory forget": [["--id", "MEMORY", "--yes"], ["--user", "ann", "--reason", "asked", "--yes"]],
+    "memory load": [[str(ROOT / "docs" / "keys.md"), "--kind", "policy"]],
+    "playbooks list": [[]],
+    "playbooks show": [["refund"], ["refund", "--version", "1"]],
+    "playbooks save": [["pay", '["check", "pay"]', "--description", "d", "--designed-by", "m", "--cost", "1.5"]],
+    "playbooks start": [["refund", "refund-2", "--situation", "late train", "--user", "ann"]],
+    "playbooks finish": [["refund-1", "--outcome", "failed", "--lesson", "ask first", "--cost", "2"]],
+    "playbooks cases": [["refund"]],
+    "playbooks suggest": [["late train", "--user", "ann", "--k", "2"]],
     "inbox show": [["QUESTION"], ["asks"]],
+    "inbox history": [["asks"]],
+    "inbox acknowledge": [["asks", "--by", "ann"]],
     "inbox answer": [["asks", "yes", "--by", "ann"], ["QUESTION2", "not happened"]],
     "inbox cancel": [["QUESTION", "--yes"]],
+    "notify to": [["bob", "smtp://host/?from=a@b&to=c@d", "--rate", "10/m", "--links", "https://x", "--kind", "email"]],
+    "notify channels": [[]],
+    "notify remove": [["ann", "--yes"]],
+    "notify test": [["ann"]],
+    "notify outbox": [[], ["--dead"]],
+    "notify deliver": [[]],
+    "notify retry": [["msg_dead"]],
+    "routes list": [[]],
+    "routes add": [["vendor:*", "ann", "--deadline", "1h", "--escalate", '["lead"]', "--policy", "p"], ["x", "bob"]],
+    "routes remove": [["invoice:*", "--yes"]],
+    "milestones list": [[], ["--status", "missed"]],
+    "milestones show": [["samples"]],
+    "milestones history": [["samples"]],
+    "milestones set": [["launch", "2099-01-01", "--on-miss", "contingency"]],
+    "milestones meet": [["samples", "--evidence", "[1]", "--by", "ann"]],
+    "milestones cancel": [["samples", "--by", "ann", "--yes"]],
+    "progress list": [[]],
+    "progress show": [["job"]],
+    "progress next": [["job"]],
+    "progress add": [["job", "sing", "--test", "it is heard"], ["new", "one"]],
+    "progress set": [["job", "--goal", "g", "--next", "n", "--blocker", "b"], ["job", "--blocker", "none"]],
+    "progress done": [["job", "1", "--evidence", "[1]"], ["job", "tell", "--evidence", "told"]],
+    "progress write": [["job", "FOLDER/PROGRESS.md"], ["job", "FOLDER/list.json"]],
+    "progress read": [["FOLDER/read.md"], ["FOLDER/read.md", "--name", "other"]],
+    "handoff list": [[], ["--to", "resolver", "--sender", "agent", "--status", "pending"], ["--chain", "none"]],
+    "handoff show": [["case-1"]],
+    "handoff accept": [["case-1"]],
+    "handoff reject": [["case-2", "no"]],
+    "resume": [[], ["job", "--limit", "300"]],
+    "costs": [[], ["--by", "day", "--since", "2026-01-01", "--user", "ann"]],
     "stats": [[]],
     "check": [[]],
 }
@@ -168,10 +246,16 @@ def _filled(words: list[str], store: str) -> list[str]:
         doubts = agent.inbox.list(run="doubtful")
         ids = {
             "ID": agent.checkpoint.list()[0].id,
+            "MEMORY": next((one.id for one in agent.memory.list("ann")), ""),
             "QUESTION": asked[0].id if asked else "",
             "QUESTION2": doubts[0].id if doubts else "",
+            "HANDOFF": agent.handoff.list(to="resolver")[0].id,
+            "FILE": store + ".md",
+            "PROGRESS": store + ".read.md",
         }
-    return [ids.get(word, word) for word in words]
+    folder = Path(store).parent
+    (folder / "read.md").write_text("# Progress: read\n- [ ] one\n")
+    return [ids.get(word, word).replace("FOLDER", str(folder)) for word in words]
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -186,7 +270,7 @@ def test_a_command_prints_json_of_its_schema_and_text_for_people(name: str, stor
     if not operation.writes:
         shown = tenuto(*name.split(), *_filled(CALLS[name][0], store), url=store)
         assert shown.exit_code == 0
-        assert shown.stdout or name == "check"
+        assert shown.stdout or name in ("check", "notify outbox", "thread scan")
     else:
         assert tenuto(*name.split(), "--help").exit_code == 0
 
@@ -196,7 +280,7 @@ def test_a_write_is_quiet(store: str) -> None:
     assert (done.exit_code, done.output) == (0, "")
     assert json.loads(tenuto("state", "get", "task", "k", "--json", url=store).stdout)["value"] == 5
     again = tenuto("state", "delete", "task", "none", "--yes", url=store)
-    assert (again.exit_code, again.stdout, again.stderr) == (0, "", "there was nothing to do\n")
+    assert (again.exit_code, again.stdout, again.stderr) == (0, "", "nothing to do\n")
 
 
 def test_a_run_is_drawn(store: str) -> None:
@@ -267,7 +351,7 @@ def test_an_error_advises_commands_and_not_calls(store: str) -> None:
 
 def test_the_store_may_be_named_first(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENUTO_URL", str(tmp_path / "another.db"))
-    assert json.loads(tenuto("--url", store, "runs", "list", "--json").stdout)[0]["id"] == "asks"
+    assert "asks" in [run["id"] for run in json.loads(tenuto("--url", store, "runs", "list", "--json").stdout)]
     assert os.environ["TENUTO_URL"] == str(tmp_path / "another.db")
     assert tenuto("runs", "list").exit_code == 3
 
@@ -295,14 +379,12 @@ def test_nothing_is_asked_off_a_terminal_and_something_on_one(store: str, monkey
 def test_init_makes_a_store_and_is_safe_to_do_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TENUTO_URL", raising=False)
-    (tmp_path / ".gitignore").write_text("*.pyc\n")
     assert valid("init", json.loads(tenuto("init", "--dry-run", "--json").stdout))["done"] == [
-        "store .tenuto/tenuto.db",
-        ".tenuto/ in .gitignore",
+        f"store {tmp_path}/.tenuto/tenuto.db"
     ]
     assert not (tmp_path / ".tenuto").exists()
     assert tenuto("init").exit_code == 0
-    assert (tmp_path / ".gitignore").read_text() == "*.pyc\n.tenuto/\n"
+    assert (tmp_path / ".tenuto" / ".gitignore").read_text() == "*\n"
     assert json.loads(tenuto("init", "--json").stdout)["done"] == []
     assert tenuto("runs", "list").exit_code == 0
 
@@ -319,7 +401,7 @@ def test_a_backup_is_the_store_as_it_was(store: str, tmp_path: Path) -> None:
     assert tenuto("check", url=copy).exit_code == 0
     again = tenuto("backup", copy, "--json", url=store)
     assert again.exit_code == 2
-    assert "is left as it is" in again.stderr
+    assert "exists" in again.stderr
     other = json.loads(tenuto("backup", str(tmp_path / "other.db"), "--json", url=store).stdout)
     assert valid("backup", other)["bytes"] == (tmp_path / "other.db").stat().st_size
     told = tenuto("backup", str(tmp_path / "no.db"), url="volatile:")
@@ -374,11 +456,17 @@ def test_the_schema_of_everything_is_printed() -> None:
     own = {
         "backup",
         "bench",
+        "bench recall",
         "doctor",
         "import json",
         "import langgraph",
         "import openai-sessions",
         "init",
+        "keys create",
+        "keys link",
+        "keys list",
+        "keys revoke",
+        "keys rotate",
         "migrate",
         "runs recover",
         "error",
@@ -411,10 +499,39 @@ def test_recover_goes_on_with_what_was_interrupted(tmp_path: Path) -> None:
     assert valid("runs recover", json.loads(run("-m", "tenuto", "runs", "recover", "app:agent", "--json").stdout)) == [
         {"id": "j", "became": "completed"}
     ]
-    assert "nothing was interrupted" in run("-m", "tenuto", "runs", "recover", "app:agent").stderr
+    assert "no run was interrupted" in run("-m", "tenuto", "runs", "recover", "app:agent").stderr
     wrong = run("-m", "tenuto", "worker", "app:nothing")
     assert wrong.returncode == 2
     assert "MODULE:AGENT" in wrong.stderr
+
+
+@pytest.mark.parametrize("client", ["Tenuto", "AsyncTenuto"])
+def test_a_worker_executes_runs_and_the_tasks_of_a_queue_until_a_signal(tmp_path: Path, client: str) -> None:
+    (tmp_path / "app.py").write_text(
+        "import os, signal\n"
+        f"from tenuto import {client}\n"
+        f"agent = {client}('a', 'app.db')\n"
+        "def review(task):\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    return task.payload + 1\n"
+    )
+    with Tenuto("a", tmp_path / "app.db") as agent:
+        agent.tasks.enqueue("reviews", 41, key="t")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-m", "tenuto", "worker", "app:agent", "--queue"]
+
+    def run(queue: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, queue], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60
+        )
+
+    done = run("reviews=review")
+    assert done.returncode == 0, done.stderr
+    with Tenuto("a", tmp_path / "app.db") as agent:
+        assert agent.tasks.result("t") == 42
+    wrong = run("reviews=nothing")
+    assert wrong.returncode == 2
+    assert "NAME=HANDLER" in wrong.stderr
 
 
 def test_bench_measures_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -433,12 +550,13 @@ def test_no_command_imports_what_it_does_not_need() -> None:
 
 ADVICE = re.compile(r"(?<!Cannot )\b(delete|drop|reset|remove|wipe|truncate)\b|--force", re.IGNORECASE)
 SQL = re.compile(r"[';\s]*(?:GRANT|WITH|SELECT|DELETE FROM|DROP|INSERT|UPDATE|CREATE|--|EXISTS|AND|FROM|PRAGMA)\b")
-PROGRAMS = {"_postgres_commit.py", "_redis_script.py"}
+PROGRAMS = {"commit_sql.py", "commit_lua.py", "scripts.py"}
 """Their literals are programs for the server, which nobody is shown."""
 
 
 def test_no_error_or_hint_advises_anything_destructive() -> None:
     """Every literal of several words that is no docstring may be shown to somebody; none of them advises to destroy."""
+    asked = {one.asks for one in OPERATIONS.values()}  # a confirmation names what it would delete; it advises nothing
     found, seen = [], 0
     for path in (ROOT / "src").rglob("*.py"):
         if path.name in PROGRAMS:
@@ -447,7 +565,7 @@ def test_no_error_or_hint_advises_anything_destructive() -> None:
         docs = {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Expr)}
         literals = [one for one in ast.walk(tree) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
         shown = [one.value for one in literals if id(one) not in docs and len(one.value.split()) >= 3]
-        said = [text for text in shown if not SQL.match(text)]
+        said = [text for text in shown if not SQL.match(text) and text not in asked]
         seen += len(said)
         found += [(path.name, text) for text in said if ADVICE.search(text)]
     assert found == []

@@ -45,6 +45,23 @@ def test_a_scene_is_played_to_its_end(scene: str, says: list[str], tmp_path: Pat
     assert (tmp_path / "kept" / f"{scene}.py").exists()
 
 
+@pytest.mark.slow
+def test_what_is_kept_goes_on_where_the_demo_ended(tmp_path: Path) -> None:
+    given = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    given.pop("TENUTO_URL", None)
+    place = tmp_path / "kept"
+
+    def run(*words: str, cwd: Path = place) -> str:
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=cwd, env=given, check=True)
+        return done.stdout + done.stderr
+
+    assert f"cd {place} && python demo.py" in run("-m", "tenuto", "demo", "--keep", str(place), cwd=tmp_path)
+    again = run("demo.py")
+    assert again.startswith("replaying demo (3 steps reused")
+    assert "searching" not in again
+    assert "completed" in run("-m", "tenuto", "runs", "list")
+
+
 def test_a_folder_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     assert CliRunner().invoke(group, ["demo", "--keep", str(tmp_path)]).exit_code == 2

@@ -1,6 +1,5 @@
 """The doctor: each finding where it is made, on real files and real servers wherever there is such a thing."""
 
-import importlib.util
 import json
 import os
 import shutil
@@ -16,25 +15,14 @@ import apsw
 import jsonschema
 import pytest
 from click.testing import CliRunner
+from support import pg_server, redis_servers
 
 from tenuto import Tenuto, Waiting, _machine
 from tenuto.cli import examinations, group
 from tenuto.cli.examinations import Diagnosis
 from tenuto.cli.schema import printed
-from tenuto.servers.jsonable import schema
+from tenuto.operations.jsonable import schema
 from tenuto.testing import HeldClock
-
-TESTS = Path(__file__).parents[1]
-
-
-def _module(name: str, path: Path) -> Any:
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
 
 
 def doctor(url: Any) -> dict[str, dict[str, Any]]:
@@ -75,7 +63,7 @@ def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 
 
 def test_a_url_that_cannot_be_used(tmp_path: Path) -> None:
-    assert "is no kind of store" in doctor("mysql://x")["url"]["advice"]
+    assert "is not a supported store" in doctor("mysql://x")["url"]["advice"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
@@ -166,7 +154,7 @@ def test_a_store_of_a_newer_tenuto(store: Path) -> None:
         raw.execute("UPDATE meta SET value = 999 WHERE name IN ('min_reader', 'min_writer')")
     found = doctor(store)["format"]
     assert found["status"] == "error"
-    assert "upgrade tenuto" in found["advice"]
+    assert "Upgrade tenuto" in found["advice"]
 
 
 def test_a_clock_that_was_set_back(tmp_path: Path) -> None:
@@ -200,8 +188,8 @@ def test_runs_with_which_nobody_goes_on(tmp_path: Path) -> None:
 
         job.start("job-1")
     found = doctor(tmp_path / "store.db")
-    assert found["interrupted"]["what"] == "1 run is interrupted, and nobody goes on: cut-off"
-    assert found["overdue"]["what"] == "2 runs are due, and nobody goes on: job-1, asleep"
+    assert found["interrupted"]["what"] == "1 run is interrupted and not resumed: cut-off"
+    assert found["overdue"]["what"] == "2 runs are due and not resumed: job-1, asleep"
     assert found["in_doubt"]["what"] == "1 run is in doubt: doubtful"
     assert "tenuto inbox" in found["in_doubt"]["advice"]
 
@@ -225,8 +213,7 @@ def test_a_server_that_is_away() -> None:
 
 @pytest.fixture
 def valkey() -> Iterator[Any]:
-    servers = _module("servers", TESTS / "redis" / "servers.py")
-    with servers.Server("--appendonly", "no") as server:
+    with redis_servers.Server("--appendonly", "no") as server:
         yield server
 
 
@@ -251,19 +238,14 @@ def test_a_clock_that_differs_from_the_servers(valkey: Any, monkeypatch: pytest.
 
 
 @pytest.mark.slow
-def test_a_postgres_without_the_schema_is_told_and_not_changed() -> None:
-    pg_server = _module("pg_server", TESTS / "postgres" / "pg_server.py")
-    server = pg_server.shared()
-    try:
-        url = pg_server.with_options(server.url, schema=pg_server.new_schema())
-        for _ in range(2):
-            found = doctor(url)["schema"]
-            assert found["status"] == "error"
-            assert "tenuto migrate" in found["advice"]
-        for words, code in ((["--check"], 1), (["--sql"], 0), ([], 0), (["--check"], 0)):
-            done = CliRunner().invoke(group, ["migrate", "--url", url, "--json", *words])
-            assert done.exit_code == code
-            jsonschema.validate(json.loads(done.stdout), schema(printed()["migrate"]))
-        assert {one["status"] for one in doctor(url).values()} == {"ok"}
-    finally:
-        server.stop()
+def test_a_postgres_without_the_schema_is_told_and_not_changed(postgres: Any) -> None:
+    url = pg_server.with_options(postgres.url, schema=pg_server.new_schema())
+    for _ in range(2):
+        found = doctor(url)["schema"]
+        assert found["status"] == "error"
+        assert "tenuto migrate" in found["advice"]
+    for words, code in ((["--check"], 1), (["--sql"], 0), ([], 0), (["--check"], 0)):
+        done = CliRunner().invoke(group, ["migrate", "--url", url, "--json", *words])
+        assert done.exit_code == code
+        jsonschema.validate(json.loads(done.stdout), schema(printed()["migrate"]))
+    assert {one["status"] for one in doctor(url).values()} == {"ok"}

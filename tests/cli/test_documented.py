@@ -10,7 +10,7 @@ from tenuto.cli import group
 
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
 SECTIONS = re.split(r"^## ", PAGE, flags=re.MULTILINE)
-EVERYWHERE = {"--json", "--url", "--tenant", "--yes", "--help"}
+EVERYWHERE = {"--json", "--url", "--tenant", "--yes", "--help", "--import", "--limit", "--after"}
 """Options of many commands, described once at the top."""
 
 
@@ -56,7 +56,7 @@ def test_a_command_says_what_it_does_and_what_its_options_are(words: tuple[str, 
 
 def test_every_command_that_prints_data_has_json() -> None:
     without = {" ".join(words) for words, one in ALL if not any(p.name == "as_json" for p in one.params)}
-    assert without == {"demo", "schema", "worker"}, "those that play, print JSON anyway, or log"
+    assert without == {"demo", "schema", "serve", "worker"}, "those that play, print JSON anyway, or log"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

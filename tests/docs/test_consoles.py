@@ -41,6 +41,7 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
 def alike(line: str) -> str:
     """Return what must be the same in each run of a line."""
     line = re.sub(r"\b[0-9a-f]{16}\b", "ID", line)
+    line = re.sub(r"/\S*(/\.tenuto/)", r"FOLDER\1", line)
     line = re.sub(r"[█·]+", "", line)
     return re.sub(r"\s+", " ", re.sub(r"\d+(\.\d+)?( [KMG]B| bytes)?", "#", line)).strip()
 

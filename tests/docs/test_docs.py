@@ -58,8 +58,26 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
+@pytest.mark.parametrize("page", ["guarantees.md", "backends.md"])
+def test_every_test_that_shows_a_promise_exists(page: str) -> None:
+    named = re.findall(r"`(tests/[\w./]+)`", (ROOT / "docs" / page).read_text())
+    assert named
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
 def test_every_capability_has_its_guide() -> None:
-    for name in ("state", "leases", "threads", "checkpoints", "runs", "workflows", "tasks", "langgraph", "frameworks"):
+    for name in (
+        "state",
+        "leases",
+        "threads",
+        "checkpoints",
+        "runs",
+        "workflows",
+        "tasks",
+        "sessions",
+        "langgraph",
+        "frameworks",
+    ):
         assert (ROOT / "docs" / "guides" / f"{name}.md").exists()
 
 

@@ -7,13 +7,11 @@ from typing import Any, assert_type
 
 from tenuto import AsyncTenuto, Checkpoint, Retention, Tenuto, register
 from tenuto.aio import AsyncLease, AsyncScopeView, AsyncThread
-from tenuto.capabilities.journal import Change
+from tenuto.capabilities._core.journal import Change
 from tenuto.capabilities.leases import Lease
-from tenuto.capabilities.messages import Repair
 from tenuto.capabilities.state import Entry, ScopeView, Transaction
 from tenuto.capabilities.store import Report
-from tenuto.capabilities.threads import Thread, ThreadInfo
-from tenuto.capabilities.timeline import Decision, Event, ToolCall
+from tenuto.capabilities.threads import Decision, Event, Repair, Thread, ThreadInfo, ToolCall
 from tenuto.hooks.events import Call
 from tenuto.hooks.logs import LogCalls
 from tenuto.testing import HeldClock

@@ -1,17 +1,30 @@
 """Runs as a type checker sees them; never run."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, assert_type
 from uuid import UUID
 
 from tenuto import AsyncRun, AsyncTenuto, Happened, Intent, NotHappened, Question, Retry, Run, Tenuto, Unknown, secret
-from tenuto.capabilities.runs import Emitted
-from tenuto.capabilities.runviews import RunInfo, RunRecord, StepInfo
+from tenuto.capabilities.runs import Emitted, RunHandle, RunInfo, RunRecord, StepInfo
+
+
+@dataclass
+class Plan:
+    city: str
 
 
 def make_plan(city: str) -> list[str]:
     return [city]
+
+
+def load(text: str) -> Any:
+    return text
+
+
+def send(to: str, text: str, *, urgent: bool = False) -> bool:
+    return bool(to and text) or urgent
 
 
 async def fetch(page: int) -> bytes:
@@ -40,14 +53,24 @@ def blocking() -> None:
             assert_type(run.thread.append({"role": "user"}), int)
             run.step("call", print, secret("token"), key="k", timeout="5s")
             assert_type(run.resumed, bool)
-            run.step("a", make_plan, effect="twice")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+            assert_type(run.step("plan", load, "{}", schema=Plan), Plan)
+            assert_type(run.step("mail", send, "ann", text="hello"), bool)
+            assert_type(run.step(send, to="ann", text="hello"), bool)
+            assert_type(
+                run.step("mail", send, kwargs={"to": "ann", "text": "x"}, effect="once", errors=(OSError,)), bool
+            )
+            assert_type(run.map("plans", make_plan, ["a", "b"], concurrency=2, schema=Plan), list[Plan])
 
         @agent.durable
         def deploy(run: Run, version: str, *, region: str = "eu") -> int:
             return run.step("build", len, version + region)
 
         assert_type(deploy.run("d-1", "1.2.3", region="us"), int)
-        assert_type(deploy.start("d-1", "1.2.3"), bool)
+        handle = deploy.start("d-1", "1.2.3")
+        assert_type(handle, RunHandle[int])
+        assert_type(handle.result(wait="1m"), int)
+        assert_type(deploy.run(None, "1.2.3"), int)
+        assert_type(agent.runs.result("d-1"), Any)
         deploy.run("d-1", 5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
         @agent.durable(name="other")
@@ -71,6 +94,9 @@ async def awaited() -> None:
             assert_type(run, AsyncRun)
             assert_type(await run.step("plan", make_plan, "Lisbon"), list[str])
             assert_type(await run.step("fetch", fetch, 3, key="3"), bytes)
+            assert_type(await run.step("fetch", fetch, page=3), bytes)
+            assert_type(await run.step(fetch, 3), bytes)
+            assert_type(await run.step("fetch", fetch, kwargs={"page": 3}, effect="pure"), bytes)
             assert_type(await run.now(), datetime)
             await run.sleep(5)
             await run.state.set("k", 1)
@@ -81,7 +107,9 @@ async def awaited() -> None:
             return await run.step("build", len, version)
 
         assert_type(await deploy.run("d-1", "1.2.3"), int)
-        assert_type(await deploy.start("d-1", "1.2.3"), bool)
+        started = await deploy.start("d-1", "1.2.3")
+        assert_type(await started.result(wait=5), int)
+        assert_type(started.created, bool)
         assert_type(await agent.runs.get("d-1"), RunRecord)
         async for emitted in agent.runs.watch("d-1"):
             assert_type(emitted, Emitted)

@@ -1,1 +1,1 @@
-"""Frameworks on tenuto: one file each, which alone imports the framework."""
+"""Adapters for agent frameworks. Only the file or package of a framework imports it."""

@@ -1,8 +1,8 @@
-"""Clients that an adapter opens by itself, from a URL or a path: one for each store and process, shared by who asks.
+"""Clients that adapters open from a URL or a path: one per store and process, counted by references.
 
-So sessions that each name the file `conversations.db` are one client: they have its connections and what it has read
-in common, and none waits for another as two programs would. The last one that is given back closes it. An agent that
-is handed over is its owner's: it is never shared through here, and never closed.
+Sessions that name the same file share one client with its connections and its cache, instead of competing for the
+write lock as two programs would. The last `give_back` closes the client. A client that the caller passes in is never
+shared through this module and never closed by it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Final
 from tenuto.client import Tenuto
 
 _APART: Final = ("volatile:",)
-"""A store in memory is its client's own: another one of the same name would be another store."""
+"""A volatile store belongs to one client, so it is not shared."""
 
 
 class Opened:
-    """A client, and how many have it."""
+    """A shared client and its reference count."""
 
     def __init__(self, client: Tenuto) -> None:
         self.client = client
@@ -32,16 +32,16 @@ _gate = threading.Lock()
 
 
 def place(url: str | os.PathLike[str]) -> str:
-    """Return what tells one store from another: a path from the root and without links, a URL as it is."""
+    """Return a key that identifies a store: a resolved path, or the URL."""
     text = os.fspath(url)
     scheme, colon, _ = text.partition(":")
     if isinstance(url, os.PathLike) or not colon or len(scheme) < 2 or not scheme.replace("+", "").isalnum():
         return str(Path(text).expanduser().resolve())
-    return f"{text} in {Path.cwd()}" if scheme == "sqlite" else text  # its path may be one from this folder
+    return f"{text} in {Path.cwd()}" if scheme == "sqlite" else text  # its path may be relative
 
 
 def take(name: str, url: str | os.PathLike[str]) -> Opened:
-    """Return the client of a store, opened: an error in its place or its rights is told here. `give_back` ends it."""
+    """Return the open client of a store, and count a reference; `give_back` releases it. Raise if it cannot be opened."""
     where = place(url)
     with _gate:
         found = shared.get(where)
@@ -50,7 +50,7 @@ def take(name: str, url: str | os.PathLike[str]) -> Opened:
             if not where.startswith(_APART):
                 shared[where] = found
         found.users += 1
-    if not found.ready:  # outside of the gate: a store that takes its time holds up nobody else's
+    if not found.ready:  # outside the lock: a slow store must not block the others
         try:
             found.client.open()
         except BaseException:
@@ -61,7 +61,7 @@ def take(name: str, url: str | os.PathLike[str]) -> Opened:
 
 
 def give_back(taken: Opened) -> None:
-    """Give a client back; the last one closes it."""
+    """Release a reference; the last one closes the client."""
     with _gate:
         taken.users -= 1
         if taken.users:
@@ -76,7 +76,7 @@ def _forget(gone: Opened) -> None:
 
 
 def _after_fork() -> None:
-    global _gate  # noqa: PLW0603 - the parent's may have been held by a thread that is not here
+    global _gate  # noqa: PLW0603 - a thread that the child does not have may hold it
     _gate = threading.Lock()
 
 

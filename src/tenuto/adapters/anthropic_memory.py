@@ -1,13 +1,13 @@
-"""Anthropic's memory tool on tenuto: `TenutoMemoryTool` and `AsyncTenutoMemoryTool` keep the files of /memories.
+"""Anthropic's memory tool on tenuto: `TenutoMemoryTool` and `AsyncTenutoMemoryTool` store the files of /memories.
 
     tool = TenutoMemoryTool(agent, user="u-123")
     client.beta.messages.run_tools(model=…, messages=[…], tools=[tool])
 
-It owns a scope of the state, `memories`, or `memories:<user>`: a file is the value under its path, a folder is None
-under its path with a slash behind it. There are no other files: a path names a key of that scope and nothing else, so
-none leads out of it. Every command is one commit, a folder that is renamed or deleted included; a crash leaves it done
-or not done. Every version stays: `history(path)` lists them, `undo(path)` brings back the one before, also of a file that
-was deleted. What the commands answer, and what they refuse, is said in the words of Anthropic's own implementation.
+It owns the state scope `memories` or `memories:<user>`. A file is the value under its path; a folder is None under its
+path with a trailing slash. A path is only a key of that scope, so it cannot escape to other files. Every command is
+one commit, also for whole folders: a crash leaves it done or not done. All versions are stored: `history(path)` lists
+them, and `undo(path)` restores the previous one, also after a deletion. Answers and errors have the wording of
+Anthropic's own implementation.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
-from tenuto._offload import awaitable
 from tenuto.adapters.conversation import bridged
 from tenuto.aio import AsyncTenuto
+from tenuto.aio.bridge import awaitable
 from tenuto.capabilities.state import Entry, State, Transaction
 from tenuto.client import Tenuto
 from tenuto.errors import InvalidInput, MissingDriver, NotFound, StateConflict
 from tenuto.kernel import keys
 from tenuto.kernel.clock import Clock
-from tenuto.kernel.transact import Steps, backoff, paced
+from tenuto.kernel.transact import backoff
+from tenuto.kernel.work import Sleep, Work, on_store, work_of
 
 try:
     from anthropic.lib.tools import ToolError
@@ -39,7 +40,7 @@ try:
         BetaMemoryTool20250818ViewCommand,
     )
 except ImportError as error:
-    raise MissingDriver('The Anthropic SDK is not installed; run: pip install "tenuto[anthropic]".') from error
+    raise MissingDriver('The Anthropic SDK is not installed. Run: pip install "tenuto[anthropic]".') from error
 
 __all__ = ["AsyncTenutoMemoryTool", "TenutoMemoryTool"]
 
@@ -50,25 +51,24 @@ _MOST_LINES: Final = 999_999
 _WIDTH: Final = 6
 _LEVELS: Final = 2
 _FOLDER: Final = "4K"
-"""What a folder is said to measure: as most file systems have it."""
+"""The reported size of a folder, as on most file systems."""
 
 
 class Files:
-    """The files of one memory: what the commands do, written once."""
+    """The files of one memory, for both tools."""
 
     def __init__(self, agent: Tenuto, user: str | None) -> None:
         self.scope = "memories" if user is None else f"memories:{keys.name(user, 'user')}"
         self.state: State = agent.state
 
     @property
-    def clock(self) -> Clock:
-        """Return the clock by which calls wait."""
-        return self.state.clock
+    def _clock(self) -> Clock:
+        return self.state._clock
 
     # -- the commands ----------------------------------------------------------------------------------------
 
     def view(self, command: BetaMemoryTool20250818ViewCommand) -> str:
-        """Return a file with numbered lines, or what is in a folder."""
+        """Return a file with numbered lines, or the listing of a folder."""
         path = _inside(command.path)
         content = self.state.get(self.scope, path) if path else None
         if content is not None:
@@ -78,9 +78,9 @@ class Files:
             raise ToolError(f"The path {command.path} does not exist. Please provide a valid path.")
         return _listing(command.path, path, listed)
 
-    @paced
-    def create(self, command: BetaMemoryTool20250818CreateCommand) -> Steps[str]:
-        """Create a file; one that is there is left as it is."""
+    @on_store
+    def create(self, command: BetaMemoryTool20250818CreateCommand) -> Work[str]:
+        """Create a file; raise `ToolError` if it exists."""
         path = _inside(command.path)
 
         def change(t: Transaction) -> str:
@@ -92,9 +92,9 @@ class Files:
 
         return (yield from self._changed(change))
 
-    @paced
-    def str_replace(self, command: BetaMemoryTool20250818StrReplaceCommand) -> Steps[str]:
-        """Replace a text that stands once in a file."""
+    @on_store
+    def str_replace(self, command: BetaMemoryTool20250818StrReplaceCommand) -> Work[str]:
+        """Replace a text that occurs once in a file."""
 
         def change(t: Transaction) -> str:
             path, content = self._content(t, command.path)
@@ -121,9 +121,9 @@ class Files:
 
         return (yield from self._changed(change))
 
-    @paced
-    def insert(self, command: BetaMemoryTool20250818InsertCommand) -> Steps[str]:
-        """Insert a text behind a line; 0 is the beginning."""
+    @on_store
+    def insert(self, command: BetaMemoryTool20250818InsertCommand) -> Work[str]:
+        """Insert a text after a line; 0 is the beginning."""
 
         def change(t: Transaction) -> str:
             path, content = self._content(t, command.path)
@@ -142,9 +142,9 @@ class Files:
 
         return (yield from self._changed(change))
 
-    @paced
-    def delete(self, command: BetaMemoryTool20250818DeleteCommand) -> Steps[str]:
-        """Delete a file, or a folder with everything in it; the versions stay."""
+    @on_store
+    def delete(self, command: BetaMemoryTool20250818DeleteCommand) -> Work[str]:
+        """Delete a file, or a folder with its contents. Earlier versions stay."""
         path = _inside(command.path)
         if not path:
             raise ToolError(_STAYS)
@@ -159,9 +159,9 @@ class Files:
 
         return (yield from self._changed(change))
 
-    @paced
-    def rename(self, command: BetaMemoryTool20250818RenameCommand) -> Steps[str]:
-        """Rename or move a file, or a folder with everything in it."""
+    @on_store
+    def rename(self, command: BetaMemoryTool20250818RenameCommand) -> Work[str]:
+        """Rename or move a file, or a folder with its contents."""
         old, new = _inside(command.old_path), _inside(command.new_path)
         if not old:
             raise ToolError(f"Cannot rename the {_ROOT} directory itself")
@@ -182,9 +182,9 @@ class Files:
 
         return (yield from self._changed(change))
 
-    @paced
-    def clear_all_memory(self) -> Steps[str]:
-        """Delete every file and folder; the versions stay."""
+    @on_store
+    def clear_all_memory(self) -> Work[str]:
+        """Delete every file and folder. Earlier versions stay."""
 
         def change(t: Transaction) -> str:
             for name in self.state.keys(self.scope):
@@ -197,14 +197,14 @@ class Files:
     # -- versions ----------------------------------------------------------------------------------------------
 
     def history(self, path: str, *, limit: int = 100) -> list[Entry]:
-        """Return what a file was, newest first, with who wrote it and when; deletions included."""
+        """Return the versions of a file, newest first, with writer and time; deletions included."""
         return self.state.history(self.scope, _file(path), limit=limit)
 
-    @paced
-    def undo(self, path: str) -> Steps[str | None]:
-        """Bring a file back to what it was before its last change; return that, None where it was not there.
+    @on_store
+    def undo(self, path: str) -> Work[str | None]:
+        """Undo the last change of a file; return the restored content, or None if the file did not exist before.
 
-        That is a change like any other, so that undoing twice comes back to where it began.
+        Undo is itself a change: undoing twice restores the original.
         """
         name = _file(path)
 
@@ -212,9 +212,9 @@ class Files:
             now = t.get(name)
             versions = self.state.history(self.scope, name, limit=2)
             if not versions:
-                raise NotFound(f"There never was a file {path}, so nothing can be undone.")
+                raise NotFound(f"The file {path} never existed, so there is nothing to undo. Check the path.")
             if versions[0].value != now:
-                raise StateConflict("It was changed meanwhile.")
+                raise StateConflict("The file was changed concurrently.")
             before: str | None = versions[1].value if len(versions) > 1 else None
             if before is None:
                 if now is not None:
@@ -226,22 +226,22 @@ class Files:
 
         return (yield from self._changed(change))
 
-    # -- below the surface -------------------------------------------------------------------------------------
+    # -- internals ---------------------------------------------------------------------------------------------
 
-    def _changed(self, change: Callable[[Transaction], R]) -> Steps[R]:
-        """Make a change in one commit; if somebody else wrote what it had read, once more from the beginning."""
-        for delay in backoff(None, most=0.02):
+    def _changed(self, change: Callable[[Transaction], R]) -> Work[R]:
+        """Make a change in one commit; retry from the beginning if another process changed what it read."""
+        delays = backoff(most=0.02)
+        while True:
             t = self.state.transaction(self.scope)
             try:
                 answer = change(t)
-                yield from Transaction.commit.steps(t)  # type: ignore[attr-defined]
+                yield from work_of(t.commit)()
             except StateConflict:
-                yield delay
-            except InvalidInput as error:  # a name or a text that is too long
+                yield Sleep(next(delays))
+            except InvalidInput as error:  # name or text too long
                 raise ToolError(str(error)) from error
             else:
                 return answer
-        raise AssertionError("the back-off never ends")
 
     def _content(self, t: Transaction, given: str) -> tuple[str, str]:
         path = _inside(given)
@@ -258,12 +258,12 @@ class Files:
             folder = "/".join(parts[:depth])
             if folder in t:
                 raise ToolError(f"The path {_ROOT}/{folder} is a file, not a directory.")
-            # The folder itself is written anew, so that whoever deletes or moves it meanwhile sees the new file.
+            # Rewrite the folder, so that deleting or moving it concurrently conflicts with this new file.
             if depth == len(parts) or f"{folder}/" not in t:
                 t[f"{folder}/"] = None
 
     def _below(self, t: Transaction, path: str) -> list[str]:
-        """Return the keys of a file, or of a folder and everything in it, as this transaction sees them."""
+        """Return the keys of a file, or of a folder and its contents, as this transaction sees them."""
         if path in t:
             return [path]
         if f"{path}/" not in t:
@@ -272,7 +272,7 @@ class Files:
 
 
 def _inside(path: str) -> str:
-    """Return a path as the key it is, "" for the root; one that leads out is refused."""
+    """Return the key of a path, "" for the root; raise `ToolError` if it leads outside."""
     if not path.startswith(_ROOT):
         raise ToolError(f"Path must start with {_ROOT}, got: {path}")
     found = [_ROOT[1:]]
@@ -291,7 +291,7 @@ def _inside(path: str) -> str:
 def _file(path: str) -> str:
     name = _inside(path)
     if not name:
-        raise InvalidInput(f"{path} is the whole memory; give the path of a file.")
+        raise InvalidInput(f"{path} is the root of the memory. Give the path of a file.")
     return name
 
 
@@ -319,7 +319,7 @@ def _occurrences(content: str, text: str) -> list[int]:
 
 
 def _listing(given: str, path: str, items: dict[str, Any]) -> str:
-    """Return what is in a folder, two levels deep, without what begins with a dot."""
+    """Return the listing of a folder, two levels deep, without hidden items."""
     begins = f"{path}/" if path else ""
     found: list[tuple[list[str], str]] = []
     for name, content in items.items():
@@ -345,7 +345,7 @@ def _measured(size: int) -> str:
 
 
 class TenutoMemoryTool(BetaAbstractMemoryTool):
-    """The memory tool for a blocking client. `user` has a memory of his own; without one it is the tenant's."""
+    """The memory tool for a blocking client. Each `user` has a separate memory; without one it is the tenant's."""
 
     def __init__(
         self,
@@ -360,7 +360,7 @@ class TenutoMemoryTool(BetaAbstractMemoryTool):
         self.undo = files.undo
 
     def view(self, command: BetaMemoryTool20250818ViewCommand) -> str:
-        """Return a file with numbered lines, or what is in a folder."""
+        """Return a file with numbered lines, or the listing of a folder."""
         return self._files.view(command)
 
     def create(self, command: BetaMemoryTool20250818CreateCommand) -> str:
@@ -368,11 +368,11 @@ class TenutoMemoryTool(BetaAbstractMemoryTool):
         return self._files.create(command)
 
     def str_replace(self, command: BetaMemoryTool20250818StrReplaceCommand) -> str:
-        """Replace a text that stands once in a file."""
+        """Replace a text that occurs once in a file."""
         return self._files.str_replace(command)
 
     def insert(self, command: BetaMemoryTool20250818InsertCommand) -> str:
-        """Insert a text behind a line."""
+        """Insert a text after a line."""
         return self._files.insert(command)
 
     def delete(self, command: BetaMemoryTool20250818DeleteCommand) -> str:
@@ -384,7 +384,7 @@ class TenutoMemoryTool(BetaAbstractMemoryTool):
         return self._files.rename(command)
 
     def clear_all_memory(self) -> str:
-        """Delete every file and folder; the versions stay."""
+        """Delete every file and folder. Earlier versions stay."""
         return self._files.clear_all_memory()
 
 
@@ -421,7 +421,7 @@ class AsyncTenutoMemoryTool(BetaAsyncAbstractMemoryTool):
         self.undo = files.undo
 
     async def view(self, command: BetaMemoryTool20250818ViewCommand) -> str:
-        """Return a file with numbered lines, or what is in a folder."""
+        """Return a file with numbered lines, or the listing of a folder."""
         return await self._files.view(command)
 
     async def create(self, command: BetaMemoryTool20250818CreateCommand) -> str:
@@ -429,11 +429,11 @@ class AsyncTenutoMemoryTool(BetaAsyncAbstractMemoryTool):
         return await self._files.create(command)
 
     async def str_replace(self, command: BetaMemoryTool20250818StrReplaceCommand) -> str:
-        """Replace a text that stands once in a file."""
+        """Replace a text that occurs once in a file."""
         return await self._files.str_replace(command)
 
     async def insert(self, command: BetaMemoryTool20250818InsertCommand) -> str:
-        """Insert a text behind a line."""
+        """Insert a text after a line."""
         return await self._files.insert(command)
 
     async def delete(self, command: BetaMemoryTool20250818DeleteCommand) -> str:
@@ -445,5 +445,5 @@ class AsyncTenutoMemoryTool(BetaAsyncAbstractMemoryTool):
         return await self._files.rename(command)
 
     async def clear_all_memory(self) -> str:
-        """Delete every file and folder; the versions stay."""
+        """Delete every file and folder. Earlier versions stay."""
         return await self._files.clear_all_memory()

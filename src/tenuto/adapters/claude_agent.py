@@ -1,17 +1,17 @@
-"""The Claude Agent SDK on tenuto: `TenutoSessionStore` keeps the transcripts of sessions as threads.
+"""The Claude Agent SDK on tenuto: `TenutoSessionStore` stores the transcripts of sessions as threads.
 
     options = ClaudeAgentOptions(session_store=TenutoSessionStore(agent))
 
-A transcript is the thread `<project>/<session>`, and a subagent's `<project>/<session>/<subpath>`; `thread_id(key)` says
-which, and `thread=` chooses another, such as one that another framework has begun. An entry that says something is
-stored as the message it is, the rest of the entry beside it as `kept`; one that says nothing (a title, a mode) is kept
-alone. What other frameworks wrote is loaded as entries of a transcript.
+A transcript is the thread `<project>/<session>`, a subagent's is `<project>/<session>/<subpath>`. `thread_id(key)`
+returns the name; `thread=` chooses another thread, for example one of another framework. An entry with a message is
+stored as that message, with its other fields under `kept`. An entry without a message (a title, a mode) is stored
+under `kept` alone. Messages of other frameworks are loaded as entries of a transcript.
 
-Besides the thread it owns three kinds of records: `("claude", "session", project, session)` lists a session with its
-summary, `("claude", "sub", project, session, subpath)` a subagent's transcript, and `(thread, "claude", since, uuid)`
-remembers an entry, so that one that is sent again is not there twice. A batch is one commit of all of these (several
-beyond 400 entries, in order); a crash leaves it there or not there. Deleting a session ends its subagents' threads
-first and takes its listing away last, so that one that was cut off is done again.
+It also owns three kinds of records: `("claude", "session", project, session)` lists a session with its summary,
+`("claude", "sub", project, session, subpath)` lists a subagent's transcript, and `(thread, "claude", since, uuid)`
+marks a stored entry, so that a repeated one is not stored twice. A batch is one commit (several beyond 400 entries,
+in order): a crash leaves it stored or not stored. Deleting a session deletes its subagents' threads first and its
+listing last, so that an interrupted deletion can be repeated.
 """
 
 from __future__ import annotations
@@ -22,13 +22,11 @@ from datetime import UTC, datetime
 from typing import Any, Final, cast
 from urllib.parse import quote
 
-from tenuto._offload import awaitable
-from tenuto.adapters import shapes
+from tenuto import shapes
 from tenuto.adapters.conversation import bridged
-from tenuto.adapters.shapes import KEPT, Message
 from tenuto.aio import AsyncTenuto
-from tenuto.capabilities.threads import Thread
-from tenuto.capabilities.threadwriter import EVERY, info_of
+from tenuto.aio.bridge import awaitable
+from tenuto.capabilities.threads import INDEX, Thread, info_of
 from tenuto.client import Tenuto
 from tenuto.errors import InvalidInput, MissingDriver, StateConflict
 from tenuto.kernel import codec, keys
@@ -36,7 +34,9 @@ from tenuto.kernel.clock import Clock
 from tenuto.kernel.contract import Delete, Put, Record, Write
 from tenuto.kernel.durations import Duration
 from tenuto.kernel.durations import ttl as ttl_seconds
-from tenuto.kernel.transact import Steps, backoff, paced, settle
+from tenuto.kernel.transact import backoff, commit_once
+from tenuto.kernel.work import Sleep, Work, on_store, work_of
+from tenuto.shapes import KEPT, Message
 
 try:
     from claude_agent_sdk import SessionStore, fold_session_summary
@@ -48,7 +48,7 @@ try:
         SessionSummaryEntry,
     )
 except ImportError as error:
-    raise MissingDriver('The Claude Agent SDK is not installed; run: pip install "tenuto[claude-agent]".') from error
+    raise MissingDriver('The Claude Agent SDK is not installed. Run: pip install "tenuto[claude-agent]".') from error
 
 __all__ = ["TenutoSessionStore", "thread_id"]
 
@@ -58,28 +58,28 @@ _SESSION: Final = keys.pack("claude", "session")
 _SUB: Final = keys.pack("claude", "sub")
 _MARK: Final = keys.pack("claude")
 _OWN: Final = "tenuto"
-"""Where an entry that was made of another framework's message says so."""
+"""Marks an entry that was converted from another framework's message."""
 _NAMES: Final = uuid.UUID("5d5a4f4e-6c58-4b0e-9a0e-4c1f3d2b7a10")
 
 
 def thread_id(key: SessionKey) -> str:
-    """Return the id of the thread that a transcript is, unless another was chosen."""
+    """Return the default thread id of a transcript."""
     parts = [quote(key["project_key"], safe=_PLAIN), quote(key["session_id"], safe=_PLAIN)]
     if "subpath" in key:
         parts.append(key["subpath"])
     if not all(parts):
         raise InvalidInput(
-            "A transcript needs a project_key and a session_id; a subpath is given or left out, not empty."
+            "A transcript needs a project_key and a session_id. Leave out subpath instead of passing an empty one."
         )
     return "/".join(parts)
 
 
 _PLAIN: Final = " !\"#$&'()*+,:;<=>?@[\\]^`{|}"
-"""What stays as it is in the name of a project: all but the slash, which parts it from the session, and the percent."""
+"""Characters that are not quoted: all but the slash, which separates project and session, and the percent sign."""
 
 
 class Transcripts:
-    """The transcripts of one client: what the store does, written once."""
+    """The transcripts of one client."""
 
     def __init__(self, agent: Tenuto, thread: Callable[[SessionKey], str], ttl: Duration | None) -> None:
         self._agent = agent
@@ -89,27 +89,27 @@ class Transcripts:
         self._ttl = ttl_seconds(ttl)
 
     @property
-    def clock(self) -> Clock:
-        """Return the clock by which calls wait."""
+    def _clock(self) -> Clock:
         return self._agent.clock
 
     def _thread(self, key: SessionKey) -> Thread:
-        thread_id(key)  # refuses a key that is none, whatever is chosen
+        thread_id(key)  # rejects an invalid key, also for a chosen thread
         return self._agent.thread(self._thread_id(key), ttl=self._given_ttl)
 
     # -- writing ---------------------------------------------------------------------------------------------
 
-    @paced
-    def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> Steps[None]:
-        """Add entries, in order and durably; one whose uuid is there already is left out."""
+    @on_store
+    def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> Work[None]:
+        """Append entries in order and durably; skip those whose uuid is already stored."""
         thread = self._thread(key)
         every = [cast("Entry", entry) for entry in entries]
         for at in range(0, len(every), _BATCH):
             yield from self._append(key, thread, every[at : at + _BATCH])
 
-    def _append(self, key: SessionKey, thread: Thread, entries: list[Entry]) -> Steps[None]:
+    def _append(self, key: SessionKey, thread: Thread, entries: list[Entry]) -> Work[None]:
         listing = _listing(key)
-        for delay in backoff(None, most=0.02):
+        delays = backoff(most=0.02)
+        while True:
             last = thread._log.last()
             place = last.place if last is not None and thread._log.is_live(last) else None
             since = place.since if place is not None else (last.number if last is not None else 0) + 1
@@ -119,18 +119,18 @@ class Transcripts:
             fresh = list(_unknown(entries, known, [thread.id, since]))
             if not fresh:
                 return
-            told: list[Write] = [Put(listing, self._listed(key, records[0], fresh, thread.id), self._ttl)]
-            told += [Put(marks[entry["uuid"]], b"", self._ttl) for entry in fresh if _has_uuid(entry)]
-            past = thread.unbegun()  # what a graph has said so far goes on here
+            marked: list[Write] = [Put(listing, self._listed(key, records[0], fresh, thread.id), self._ttl)]
+            marked += [Put(marks[entry["uuid"]], b"", self._ttl) for entry in fresh if _has_uuid(entry)]
+            past = thread._unbegun()  # the messages of a graph become the start of the thread
             stored = [*past, *(message for entry in fresh for message in _stored(entry))]
             try:
-                yield from thread.appending(
+                yield from thread._appending(
                     tuple(stored),
                     expect=place.messages if place is not None else 0,
-                    along=lambda _before, _after, told=told: told,  # type: ignore[misc]
+                    along=lambda _before, _after, marked=marked: marked,  # type: ignore[misc]
                 )
             except StateConflict:
-                yield delay  # somebody else was first: perhaps with the same entries
+                yield Sleep(next(delays))  # another process was first, perhaps with the same entries
             else:
                 return
 
@@ -142,41 +142,41 @@ class Transcripts:
         summary = dict(fold_session_summary(before, key, cast("list[SessionStoreEntry]", fresh)))
         return codec.encode({"thread": thread, "mtime": now, "summary": {**summary, "mtime": now}})
 
-    @paced
-    def delete(self, key: SessionKey) -> Steps[None]:
-        """End a transcript, and with a session those of its subagents; what they said is taken out of the store."""
+    @on_store
+    def delete(self, key: SessionKey) -> Work[None]:
+        """Delete a transcript with its messages; for a session, also those of its subagents."""
         if "subpath" not in key:
             for subpath in self.list_subkeys(cast("SessionListSubkeysKey", key)):
                 yield from self._end({**key, "subpath": subpath})
         yield from self._end(key)
 
-    def _end(self, key: SessionKey) -> Steps[None]:
+    def _end(self, key: SessionKey) -> Work[None]:
         thread = self._thread(key)
-        yield from Thread.delete.steps(thread)  # type: ignore[attr-defined]
+        yield from work_of(thread.delete)()
         while found := self._kernel.scan(keys.named(thread.id, "thread id") + _MARK, limit=500):
-            yield from settle(self._kernel, [], [Delete(record.key) for record in found])
-        yield from settle(self._kernel, [], [Delete(_listing(key))])
+            yield from commit_once(self._kernel, [], [Delete(record.key) for record in found])
+        yield from commit_once(self._kernel, [], [Delete(_listing(key))])
 
     # -- reading ---------------------------------------------------------------------------------------------
 
     def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
-        """Return the entries of a transcript, in order; None where there is none."""
+        """Return the entries of a transcript in order, or None if there is none."""
         thread = self._thread(key)
-        seen, messages, _ = thread.news(None)
+        seen, messages, _ = thread._news(None)
         if seen is None and not messages:
             return None
         since = seen.place.since if seen is not None else 0
-        listed = self._kernel.read([EVERY + keys.pack(thread.id)])[0]
+        listed = self._kernel.read([INDEX + keys.pack(thread.id)])[0]
         began = info_of(listed).created if listed is not None else self._kernel.now()
         return cast("list[SessionStoreEntry]", _entries(messages, key, [thread.id, since], began))
 
     def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
-        """Return the sessions of a project, and when each was last written to."""
+        """Return the sessions of a project and the time of their last write."""
         found = self._live(_SESSION + keys.named(project_key, "project key"))
         return [{"session_id": name, "mtime": listed["mtime"]} for name, listed in found]
 
     def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
-        """Return the summaries of the sessions of a project, as the SDK has folded them."""
+        """Return the summaries of the sessions of a project, folded by the SDK."""
         found = self._live(_SESSION + keys.named(project_key, "project key"))
         return [cast("SessionSummaryEntry", listed["summary"]) for _, listed in found]
 
@@ -186,12 +186,12 @@ class Transcripts:
         return [name for name, _ in self._live(_SUB + project + session)]
 
     def _live(self, prefix: bytes) -> list[tuple[str, Any]]:
-        """Return what is listed, by its name, as far as the threads are there: others may have ended them."""
+        """Return the listed names whose threads exist: threads may have been deleted through another API."""
         found: list[tuple[str, Any]] = []
         after: bytes | None = None
         while page := self._kernel.scan(prefix, after=after, limit=500):
             listed = [(str(keys.unpack(record.key)[-1]), codec.decode(record.value)) for record in page]
-            there = self._kernel.read([EVERY + keys.pack(one["thread"]) for _, one in listed])
+            there = self._kernel.read([INDEX + keys.pack(one["thread"]) for _, one in listed])
             found += [one for one, record in zip(listed, there, strict=True) if record is not None]
             after = page[-1].key
         return found
@@ -211,11 +211,11 @@ def _has_uuid(entry: Entry) -> bool:
 
 
 def _unknown(entries: list[Entry], known: set[str], thread: list[Any]) -> Iterator[Entry]:
-    """Yield the entries that are not in the thread yet, each uuid once."""
+    """Yield the entries that are not in the thread, each uuid once."""
     for entry in entries:
         own = entry.get(_OWN)
         if isinstance(own, dict) and own.get("thread") in (thread, [thread[0], 0]):
-            continue  # it was made of what is in this very thread
+            continue  # converted from a message of this thread
         if _has_uuid(entry):
             if entry["uuid"] in known:
                 continue
@@ -227,10 +227,10 @@ def _unknown(entries: list[Entry], known: set[str], thread: list[Any]) -> Iterat
 
 
 def _stored(entry: Entry) -> list[Message]:
-    """Return an entry as it is stored: what it says as a message, the rest as kept."""
+    """Return the stored form of an entry: its message, with the other fields under `kept`."""
     own = entry.get(_OWN)
     if isinstance(own, dict) and isinstance(own.get("messages"), list):
-        return list(own["messages"])  # made of another framework's: stored as that was
+        return list(own["messages"])  # converted from another framework: store the originals
     message = entry.get("message")
     says = isinstance(message, dict) and message.get("role") in ("user", "assistant") and "content" in message
     if not says:
@@ -242,7 +242,7 @@ def _stored(entry: Entry) -> list[Message]:
 
 
 def _entries(messages: list[Message], key: SessionKey, thread: list[Any], began: float) -> list[Entry]:
-    """Return messages as the entries of a transcript: Claude's as they were, others as entries behind the one before."""
+    """Return messages as the entries of a transcript: Claude's own unchanged, others converted, each after its parent."""
     found: list[Entry] = []
     parent: str | None = None
     stamp = datetime.fromtimestamp(began, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -257,7 +257,7 @@ def _entries(messages: list[Message], key: SessionKey, thread: list[Any], began:
             found.append(entry)
             continue
         said = shapes.shown("anthropic", message)
-        # What has no counterpart in a transcript, instructions too, belongs to the entry that follows, or precedes it.
+        # Messages without a counterpart in a transcript, such as instructions, go with the next entry, or the last one.
         if not said or said[0]["role"] == "system":
             made_of.append(message)
             continue
@@ -297,8 +297,8 @@ def _restored(message: Message, kept: dict[str, Any]) -> Entry:
 class TenutoSessionStore(SessionStore):
     """A `SessionStore` of the Claude Agent SDK, with all its optional methods.
 
-    `thread` says which thread a transcript is, where it is not `thread_id(key)`; `ttl` ends a transcript so long after
-    it was last written to. What has begun when a call is cancelled is brought to its end.
+    `thread` maps a key to a thread id, by default `thread_id(key)`. With `ttl` a transcript expires that long after
+    its last write. A cancelled call completes the commit that it has started.
     """
 
     def __init__(

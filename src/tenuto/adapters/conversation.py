@@ -1,15 +1,15 @@
-"""One conversation as one framework sees it: the thread behind it, read and written in that framework's shape.
+"""One conversation in the message format of one framework, stored as a thread.
 
-It owns no keys: everything is in the thread (`capabilities/threads.py`). Adding is one commit, all messages or none;
-taking the last one back is one commit; clearing ends the thread, as `thread.delete()` does. A crash leaves each of
-them done or not done.
+It owns no keys: everything is in the thread (`capabilities/threads/thread.py`). Adding messages is one commit, all or
+none. Removing the last message is one commit. Clearing deletes the thread, as `thread.delete()` does. A crash leaves
+each of them done or not done.
 
-What others wrote is read in this one's shape. A conversation that LangGraph keeps in its checkpoints, and that never was
-a thread, is read too; the first commit here takes it over, and the two go on apart. What this one clears or takes back and then adds again, as frameworks
-do to shorten a history, is stored as it was written first: so nothing is lost that this shape cannot say.
+Messages of other frameworks are converted when they are read. A conversation in LangGraph's checkpoints that is not a
+thread is read too; the first commit copies it into the thread, and the two are independent from then on. If messages
+are cleared or removed and then added again, as frameworks do to shorten a history, they are stored in their original
+form, so that a conversion loses nothing.
 
-A client keeps what it has read of a thread, in this shape, and each time reads only what is new. What is given out
-is always a copy.
+A client caches what it has read of a thread and then reads only new messages. Callers always get copies.
 """
 
 from __future__ import annotations
@@ -20,46 +20,45 @@ from concurrent.futures import ThreadPoolExecutor
 from difflib import SequenceMatcher
 from typing import Any, Final, NamedTuple, Protocol
 
-from tenuto._offload import awaitable
-from tenuto.adapters import shapes
-from tenuto.adapters.shapes import Message, Shape
+from tenuto import shapes
 from tenuto.aio import AsyncTenuto
-from tenuto.capabilities.messages import messages_of
-from tenuto.capabilities.threads import Seen, Thread, Threads
+from tenuto.aio.bridge import Pool, awaitable
+from tenuto.capabilities.threads import Seen, Thread, Threads, messages_of
 from tenuto.client import Tenuto
 from tenuto.errors import InvalidInput, StateConflict
 from tenuto.kernel import codec
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.durations import Duration
-from tenuto.kernel.transact import Steps, paced
+from tenuto.kernel.work import Work, on_store, work_of
+from tenuto.shapes import Message, Shape
 
 _MOST: Final = 64 * 2**20
-"""So many bytes of conversations, by a rough count, are kept in memory by one client."""
+"""Approximate maximum size of a client's cache, in bytes."""
 _THREADS: Final = 16
 _FLAT: Final = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 class Form(Protocol):
-    """How one framework writes messages down."""
+    """The message format of one framework."""
 
     name: str
-    """What it is told apart by from others."""
+    """A unique name."""
 
     def shown(self, message: Message) -> list[Message]:
-        """Return a stored message in this form; nothing where it has no counterpart."""
+        """Return a stored message in this form; an empty list if it has no counterpart."""
         ...
 
     def stored(self, message: Message) -> Message:
-        """Return a message of this form as it is stored."""
+        """Return the stored form of a message."""
         ...
 
 
 class ProviderForm:
-    """The form of a provider's wire: messages as they are sent."""
+    """The wire format of a provider."""
 
     def __init__(self, shape: Shape) -> None:
         if shape not in ("responses", "chat", "anthropic"):
-            raise InvalidInput(f'A shape is "responses", "chat" or "anthropic", not {shape!r}.')
+            raise InvalidInput(f'`shape` must be "responses", "chat" or "anthropic", not {shape!r}.')
         self.name: str = shape
         self._shape = shape
 
@@ -68,45 +67,45 @@ class ProviderForm:
         return shapes.shown(self._shape, message)
 
     def stored(self, message: Message) -> Message:
-        """Return a message of this form as it is stored."""
+        """Return the stored form of a message."""
         return shapes.stored(self._shape, message)
 
 
-# -- what is kept in memory --------------------------------------------------------------------------------------
+# -- the cache ---------------------------------------------------------------------------------------------------
 
 
 class Pair(NamedTuple):
-    """A stored message and how it is shown; both packed, so that whoever gets a copy changes nothing here."""
+    """A stored message and its converted form, both packed, so that callers cannot change the cache."""
 
     shown: tuple[dict[str, Any] | bytes, ...]
     stored: bytes | None
-    """None where the shown one is stored just so again."""
+    """None if converting `shown` gives the stored message again."""
 
 
 class Held(NamedTuple):
-    """A thread as it was read in one form."""
+    """A cached thread in one form."""
 
     seen: Seen | None
     pairs: list[Pair]
     shown: list[dict[str, Any] | bytes]
-    """Of all pairs: thousands are copied at each turn, in one loop without a call of Python's own."""
+    """The `shown` of all pairs, flat: a turn copies thousands of them in one fast loop."""
     flat: bool
-    """Whether none of these is packed."""
+    """Whether none of `shown` is packed."""
     weight: int
 
 
 class Cache:
-    """What one client holds of its threads; the one that was not read for longest is let go first."""
+    """The cache of one client; evicts the least recently used thread first."""
 
     def __init__(self) -> None:
-        self._held: dict[tuple[str, str], Held] = {}  # no lock: a child forked while it was held would wait for ever
+        self._held: dict[tuple[str, str], Held] = {}  # no lock: a child forked while it is held would deadlock
 
     def get(self, key: tuple[str, str]) -> Held | None:
-        """Return what is held."""
+        """Return the cached thread, if any."""
         return self._held.get(key)
 
     def put(self, key: tuple[str, str], held: Held | None) -> None:
-        """Hold this from now on, or nothing."""
+        """Replace or remove a cached thread."""
         self._held.pop(key, None)
         if held is None or held.weight > _MOST:
             return
@@ -124,7 +123,7 @@ _caches: weakref.WeakKeyDictionary[Threads, Cache] = weakref.WeakKeyDictionary()
 
 
 def _packed(message: Message) -> dict[str, Any] | bytes:
-    """Return a message so that copying it is quick: one that holds no list or dict is copied as it is."""
+    """Return a message in a form that is fast to copy: without lists or dicts as it is, else packed."""
     return message if all(type(value) in _FLAT for value in message.values()) else codec.pack(message)
 
 
@@ -142,9 +141,9 @@ def _weight(packed: dict[str, Any] | bytes | None) -> int:
 
 
 class Conversation:
-    """A thread as somebody sees it who speaks one shape: "responses", "chat" or "anthropic".
+    """A thread in one message format: "responses", "chat" or "anthropic".
 
-    `Conversation(agent, "trip-42", "chat")`. Everything here is atomic, durable when it returns, and safe to share.
+    `Conversation(agent, "trip-42", "chat")`. Every call is atomic, durable when it returns, and thread-safe.
     """
 
     def __init__(
@@ -164,14 +163,13 @@ class Conversation:
         self._gone: list[Pair] = []
 
     @property
-    def clock(self) -> Clock:
-        """Return the clock by which calls wait."""
-        return self.thread.clock
+    def _clock(self) -> Clock:
+        return self.thread._clock
 
     def read(self, last: int | None = None) -> list[Message]:
-        """Return the conversation, oldest first, or the `last` so many messages of it, in this shape."""
+        """Return the messages, oldest first, or only the `last` N, in this format."""
         if last is not None and (type(last) is not int or last < 0):
-            raise InvalidInput(f"last is a number of messages, 0 or more, not {last!r}.")
+            raise InvalidInput(f"`last` must be an integer of at least 0, not {last!r}.")
         held = self._read()
         self._seen, shown = held.pairs, held.shown
         if last is not None:
@@ -182,9 +180,9 @@ class Conversation:
         return [one.copy() if type(one) is dict else unpack(one) for one in shown]  # type: ignore[arg-type]
 
     def _read(self) -> Held:
-        """Return the thread as it is now, of which only what is new was read."""
+        """Return the current thread; read only the messages that are not cached."""
         held = self._cache.get(self._key)
-        news = self.thread.news(None if held is None else held.seen)
+        news = self.thread._news(None if held is None else held.seen)
         if held is not None and news.goes_on and not news.messages:
             return held
         fresh = [self._pair(message) for message in news.messages]
@@ -203,9 +201,9 @@ class Conversation:
         same = len(found) == 1 and (found[0] is message or _is(self._form.stored(found[0]), message))
         return Pair(tuple(map(_packed, found)), None if same else codec.pack(message))
 
-    @paced
-    def add(self, messages: Sequence[Any]) -> Steps[int]:
-        """Add messages at the end, all or none of them, durably; return the thread's number of the last one."""
+    @on_store
+    def add(self, messages: Sequence[Any]) -> Work[int]:
+        """Append messages atomically and durably; return the number of the last one."""
         if not messages:
             return self.thread.count()
         given = messages_of(messages)
@@ -216,9 +214,9 @@ class Conversation:
             for one in ([codec.unpack(one) for one in before] if before is not None else [self._form.stored(message)])
         ]
         while True:
-            past = self.thread.unbegun()
+            past = self.thread._unbegun()
             try:
-                number = yield from self.thread.appending((*past, *stored), expect=0 if past else None)
+                number = yield from self.thread._appending((*past, *stored), expect=0 if past else None)
             except StateConflict:
                 if not past:
                     raise
@@ -226,44 +224,44 @@ class Conversation:
                 self._gone = []
                 return number
 
-    @paced
-    def pop(self) -> Steps[Message | None]:
-        """Take the last message back, atomically and durably; return it, None where there is none."""
+    @on_store
+    def pop(self) -> Work[Message | None]:
+        """Remove the last message atomically and durably; return it, or None if there is none."""
         taken: list[Message] = []
 
         def instead(message: Message) -> list[Message] | None:
             taken[:] = self._form.shown(message)
             return [self._form.stored(one) for one in taken[:-1]] if taken else None
 
-        message = yield from Thread.take_back.steps(self.thread, instead)  # type: ignore[attr-defined]
+        message = yield from work_of(self.thread.take_back)(instead)
         if message is None:
             return None
         if len(taken) == 1:
             self._gone.insert(0, self._pair(message))
         return taken[-1]
 
-    @paced
-    def clear(self) -> Steps[bool]:
-        """End the conversation, atomically and durably; tell whether there was one."""
+    @on_store
+    def clear(self) -> Work[bool]:
+        """Delete the conversation atomically and durably; return whether there was one."""
         self._gone, self._seen = [*self._seen, *self._gone], []
         self._cache.put(self._key, None)
-        return (yield from Thread.delete.steps(self.thread))  # type: ignore[attr-defined, no-any-return]
+        return (yield from work_of(self.thread.delete)())
 
     def __repr__(self) -> str:
-        """Say which one this is; nothing is read."""
+        """Return the thread id and the format, without reading the store."""
         return f"<conversation {self.thread.id!r} in the shape {self._form.name!r}>"
 
 
 def _is(one: Message, other: Message) -> bool:
-    """Tell whether two messages are the same, types included."""
+    """Return whether two messages are equal, types included."""
     return codec.pack(one) == codec.pack(other)
 
 
 def _again(given: list[Message], gone: list[Pair]) -> list[tuple[Message, list[bytes] | None]]:
-    """Return messages with what they were stored as before, where they are the same again and in the same order.
+    """Return each message with its earlier stored form, if it was removed before and is added again in the same order.
 
-    The longest stretches that are alike are found first, and each of those that are gone is found once: so the same
-    words said anew are new. What could not be shown at all stood with what came behind it, and comes back with that.
+    The longest equal stretches are matched first, and each removed message is matched once, so that a repeated text
+    counts as new. A message that has no converted form belongs to the next one and is restored with it.
     """
     groups = list(_groups(gone))
     before = [one for shown, _ in groups for one in shown]
@@ -304,7 +302,7 @@ def _groups(gone: Sequence[Pair]) -> Iterator[tuple[list[bytes], list[bytes]]]:
 
 
 class AsyncConversation:
-    """`Conversation`, awaited. What has begun when it is cancelled is brought to its end first."""
+    """`Conversation`, awaited. A cancelled call completes the commit that it has started."""
 
     def __init__(self, sync: Conversation, pool: ThreadPoolExecutor) -> None:
         self._sync = sync
@@ -320,12 +318,12 @@ _pools: weakref.WeakKeyDictionary[object, ThreadPoolExecutor] = weakref.WeakKeyD
 
 
 def bridged(agent: Tenuto | AsyncTenuto) -> tuple[Tenuto, ThreadPoolExecutor]:
-    """Return the blocking client of an agent, and the threads for its async calls: its own, or one pool a client."""
+    """Return the blocking client of an agent and the thread pool for its async calls."""
     if isinstance(agent, AsyncTenuto):
         return agent._sync, agent._pool
     if not isinstance(agent, Tenuto):
-        raise InvalidInput(f"An agent is a Tenuto or an AsyncTenuto, not {type(agent).__name__}.")
-    pool = _pools.get(agent._keeper)  # shared by the views of one client
+        raise InvalidInput(f"`agent` must be a Tenuto or an AsyncTenuto, not {type(agent).__name__}.")
+    pool = _pools.get(agent._renewer)  # shared by the views of one client
     if pool is None:
-        pool = _pools.setdefault(agent._keeper, ThreadPoolExecutor(_THREADS, thread_name_prefix="tenuto-adapter"))
+        pool = _pools.setdefault(agent._renewer, Pool(_THREADS, "tenuto-adapter"))
     return agent, pool

@@ -1,15 +1,15 @@
-"""LangChain on tenuto: `TenutoChatHistory` keeps messages as a thread, `TenutoByteStore` bytes under keys.
+"""LangChain on tenuto: `TenutoChatHistory` stores messages as a thread, `TenutoByteStore` stores bytes by key.
 
     history = TenutoChatHistory("user-123", agent)
     store = TenutoByteStore(agent, "embeddings")
 
-The history owns no keys: it is the thread of the same id, and what other frameworks wrote to it is read as
-LangChain's messages. A message is stored as a chat message that everybody understands; what only LangChain has of it
-(its id, usage, metadata, artifacts, blocks of content) stands beside it as `kept`. Adding is one commit, all messages or
-none; clearing ends the thread.
+The history owns no keys: it is the thread of the same id, and messages of other frameworks are read as LangChain
+messages. A message is stored as a chat message; fields that only LangChain has (id, usage, metadata, artifacts,
+content blocks) are stored with it under `kept`. Adding is one commit, all messages or none. Clearing deletes the
+thread.
 
 The byte store owns the records `(namespace, "bytes", key)`. `mset` and `mdelete` are one commit for up to 1,000 keys
-and about 8 MB, and several beyond that, in order: a crash then leaves the first ones done. Both faces are one code.
+and about 8 MB, and several in order beyond that: a crash then leaves the first ones done.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from tenuto._offload import awaitable
-from tenuto.adapters import shapes
+from tenuto import shapes
 from tenuto.adapters.conversation import AsyncConversation, Conversation, bridged
-from tenuto.adapters.shapes import KEPT, Call, Message, Result, Said, Text
 from tenuto.aio import AsyncTenuto
+from tenuto.aio.bridge import awaitable
 from tenuto.client import Tenuto
 from tenuto.errors import MissingDriver
 from tenuto.kernel import codec, keys, transact
@@ -30,14 +29,15 @@ from tenuto.kernel.clock import Clock
 from tenuto.kernel.contract import Backend, Delete, Put, Write
 from tenuto.kernel.durations import Duration
 from tenuto.kernel.durations import ttl as ttl_seconds
-from tenuto.kernel.transact import Steps, paced
+from tenuto.kernel.work import Work, on_store
+from tenuto.shapes import KEPT, Call, Message, Result, Said, Text
 
 try:
     from langchain_core.chat_history import BaseChatMessageHistory
     from langchain_core.messages import BaseMessage, messages_from_dict
     from langchain_core.stores import BaseStore
 except ImportError as error:
-    raise MissingDriver('LangChain is not installed; run: pip install "tenuto[langchain]".') from error
+    raise MissingDriver('LangChain is not installed. Run: pip install "tenuto[langchain]".') from error
 
 __all__ = ["TenutoByteStore", "TenutoChatHistory"]
 
@@ -48,7 +48,7 @@ _CALL: Final = {"type": "tool_call"}
 
 
 class _Form:
-    """LangChain's messages, as `{"type": …, "data": {…}}` with what differs from the defaults."""
+    """LangChain's messages as `{"type": …, "data": {…}}`, without fields at their default."""
 
     name = "langchain"
 
@@ -70,7 +70,7 @@ class _Form:
 
 
 def _body(kind: str, data: dict[str, Any]) -> Message:
-    """Return a message as the chat message that others read; one that says nothing to them has no role."""
+    """Return the chat message for other frameworks; empty if the kind has no role."""
     role = _ROLES.get(kind)
     if role is None:
         return {}
@@ -91,12 +91,12 @@ def _body(kind: str, data: dict[str, Any]) -> Message:
 
 
 def _content(content: Any) -> str | list[Message]:
-    """Return a content of blocks as chat messages have it: texts and images."""
+    """Return content blocks as the content of a chat message: texts and images."""
     return shapes.chat_content(shapes.words(content)) if content else ""
 
 
 def _read(body: Message, kind: str) -> dict[str, Any]:
-    """Return the fields of a LangChain message of a kind that the chat message tells."""
+    """Return the fields of a LangChain message that follow from its chat message."""
     if not body:
         return {}
     found: dict[str, Any] = {"content": body.get("content")}
@@ -116,7 +116,7 @@ def _read(body: Message, kind: str) -> dict[str, Any]:
 
 
 def _written(said: Said) -> Iterator[Message]:
-    """Yield what somebody else said as LangChain's messages."""
+    """Yield the LangChain messages for a message of another framework."""
     for part in (part for part in said.parts if isinstance(part, Result)):
         data = {"content": _content_of(part.parts), "tool_call_id": part.id}
         yield {"type": "tool", "data": {**data, "status": "error"} if part.failed else data}
@@ -141,20 +141,20 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _dumped(message: BaseMessage) -> Message:
-    """Return a message as what it has beyond the defaults of its kind."""
+    """Return a message as a dict, without fields at their default."""
     data = message.model_dump(exclude_defaults=True)
     return {"type": data.pop("type", None) or message.type, "data": {"content": message.content, **data}}
 
 
 def stored(message: BaseMessage) -> Message:
-    """Return a message as a thread keeps it: as the chat message that others read, and what only LangChain has beside it."""
+    """Return the stored form of a message: a chat message, with LangChain's own fields under `kept`."""
     return _Form().stored(_dumped(message))
 
 
 class TenutoChatHistory(BaseChatMessageHistory):
-    """The messages of one conversation, kept as the thread `session_id` of an agent; sync and async.
+    """The messages of one conversation, stored as the thread `session_id` of an agent; sync and async.
 
-    `user` is whose conversation it is; `ttl` ends it so long after its last message.
+    `user` owns the conversation. With `ttl` it expires that long after its last message.
     """
 
     def __init__(
@@ -172,27 +172,27 @@ class TenutoChatHistory(BaseChatMessageHistory):
 
     @property
     def messages(self) -> list[BaseMessage]:  # type: ignore[override]
-        """Return the conversation, oldest first."""
+        """Return the messages, oldest first."""
         return messages_from_dict(self._sync.read())
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
-        """Add messages, all or none of them, durably."""
+        """Append messages atomically and durably."""
         self._sync.add([_dumped(message) for message in messages])
 
     def clear(self) -> None:
-        """End the conversation: nothing of it is read any more, and what it said is taken out of the store."""
+        """Delete the conversation and its messages from the store."""
         self._sync.clear()
 
     async def aget_messages(self) -> list[BaseMessage]:
-        """Return the conversation, oldest first."""
+        """Return the messages, oldest first."""
         return messages_from_dict(await self._async.read())
 
     async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
-        """Add messages, all or none of them, durably, even if cancelled meanwhile."""
+        """Append messages atomically and durably, even if cancelled meanwhile."""
         await self._async.add([_dumped(message) for message in messages])
 
     async def aclear(self) -> None:
-        """End the conversation."""
+        """Delete the conversation and its messages from the store."""
         await self._async.clear()
 
 
@@ -205,11 +205,11 @@ _PAGE: Final = 1_000
 
 
 class _Bytes:
-    """Bytes under keys, in a namespace of their own."""
+    """Bytes by key, in one namespace."""
 
     def __init__(self, kernel: Backend, clock: Clock, namespace: str, ttl: float | None) -> None:
         self._kernel = kernel
-        self.clock = clock
+        self._clock = clock
         self._prefix = keys.named(namespace, "namespace") + _BYTES
         self._ttl = ttl
 
@@ -217,31 +217,31 @@ class _Bytes:
         records = self._kernel.read([self._key(key) for key in wanted]) if wanted else []
         return [None if record is None else record.value for record in records]
 
-    @paced
-    def mset(self, pairs: Sequence[tuple[str, bytes]]) -> Steps[None]:
+    @on_store
+    def mset(self, pairs: Sequence[tuple[str, bytes]]) -> Work[None]:
         writes: dict[bytes, Write] = {}
         size = 0
         for key, value in pairs:
             if type(value) is not bytes:
-                raise TypeError(f"A byte store keeps bytes; the value of {key!r:.80} is {type(value).__name__}.")
+                raise TypeError(f"A byte store holds bytes; the value of {key!r:.80} is {type(value).__name__}.")
             if len(writes) == _WRITES or (writes and size + len(value) > _SIZE):
-                yield from transact.settle(self._kernel, [], list(writes.values()))
+                yield from transact.commit_once(self._kernel, [], list(writes.values()))
                 writes, size = {}, 0
             where = self._key(key)
             writes[where] = Put(where, value, self._ttl)
             size += len(value)
         if writes:
-            yield from transact.settle(self._kernel, [], list(writes.values()))
+            yield from transact.commit_once(self._kernel, [], list(writes.values()))
 
-    @paced
-    def mdelete(self, unwanted: Sequence[str]) -> Steps[None]:
+    @on_store
+    def mdelete(self, unwanted: Sequence[str]) -> Work[None]:
         writes: list[Write] = [Delete(where) for where in dict.fromkeys(map(self._key, unwanted))]
         for at in range(0, len(writes), _WRITES):
-            yield from transact.settle(self._kernel, [], writes[at : at + _WRITES])
+            yield from transact.commit_once(self._kernel, [], writes[at : at + _WRITES])
 
     def page(self, prefix: str, after: str | None) -> list[str]:
-        """Return the next keys behind one, of those that begin with a prefix."""
-        # A text in a key ends with NUL: without it, every text that begins so is found.
+        """Return the next page of keys with a prefix, after a given key."""
+        # An encoded text ends with NUL: without it, the scan finds every text with this prefix.
         begins = self._prefix + (keys.named(prefix, "prefix")[:-1] if prefix else b"")
         seen = None if after is None else self._key(after)
         return [str(keys.unpack(r.key)[-1]) for r in self._kernel.scan(begins, after=seen, limit=_PAGE)]
@@ -264,7 +264,7 @@ class _AsyncBytes:
 class TenutoByteStore(BaseStore[str, bytes]):
     """A `ByteStore` in a namespace of an agent's store, for documents, embeddings and the like; sync and async.
 
-    What is set is durable when it returns. With `ttl` a value expires so long after it was set.
+    A write is durable when it returns. With `ttl` a value expires that long after it was set.
     """
 
     def __init__(
@@ -275,38 +275,38 @@ class TenutoByteStore(BaseStore[str, bytes]):
         self._async = _AsyncBytes(self._sync, pool)
 
     def mget(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Return the values of keys, None where there is none."""
+        """Return the values of keys, None for a missing key."""
         return self._sync.mget(keys)
 
     def mset(self, key_value_pairs: Sequence[tuple[str, bytes]]) -> None:
-        """Set values, durably; up to 1,000 of them, or 8 MB, all or none."""
+        """Set values durably; atomically up to 1,000 keys and 8 MB."""
         self._sync.mset(key_value_pairs)
 
     def mdelete(self, keys: Sequence[str]) -> None:
-        """End values, durably; up to 1,000 of them all or none."""
+        """Delete values durably; atomically up to 1,000 keys."""
         self._sync.mdelete(keys)
 
     def yield_keys(self, *, prefix: str | None = None) -> Iterator[str]:
-        """Yield the keys that there are, or those that begin with a prefix, in order."""
+        """Yield the keys in order, or only those with a prefix."""
         after: str | None = None
         while page := self._sync.page(prefix or "", after):
             yield from page
             after = page[-1]
 
     async def amget(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Return the values of keys, None where there is none."""
+        """Return the values of keys, None for a missing key."""
         return await self._async.mget(keys)
 
     async def amset(self, key_value_pairs: Sequence[tuple[str, bytes]]) -> None:
-        """Set values, durably, even if cancelled meanwhile."""
+        """Set values durably, even if cancelled meanwhile."""
         await self._async.mset(key_value_pairs)
 
     async def amdelete(self, keys: Sequence[str]) -> None:
-        """End values, durably, even if cancelled meanwhile."""
+        """Delete values durably, even if cancelled meanwhile."""
         await self._async.mdelete(keys)
 
     async def ayield_keys(self, *, prefix: str | None = None) -> AsyncIterator[str]:
-        """Yield the keys that there are, or those that begin with a prefix, in order."""
+        """Yield the keys in order, or only those with a prefix."""
         after: str | None = None
         while page := await self._async.page(prefix or "", after):
             for key in page:

@@ -1,13 +1,13 @@
-"""The OpenAI Agents SDK on tenuto: `TenutoSession` keeps a session's items as a thread.
+"""The OpenAI Agents SDK on tenuto: `TenutoSession` stores a session's items as a thread.
 
     session = TenutoSession("user-123", agent)               # or a path, as SQLiteSession takes it: "conversations.db"
     result = await Runner.run(assistant, "Where were we?", session=session)
 
-It owns no keys: the session is the thread of the same id, with everything a thread has (`thread.timeline()`, forks,
-`repair`), and what other frameworks wrote to it is read as items. Adding a turn is one commit, all items or none,
-durable when it returns, and brought to its end even if the run is cancelled meanwhile; a crash leaves the turn there
-or not there. Taking an item back is one commit; it is no longer read, and stays in the log until the session is
-cleared. Clearing ends the thread. Each turn reads only what is new: what was read before is held in memory.
+It owns no keys: the session is the thread of the same id, with all features of threads (`thread.timeline()`, forks,
+`repair`). Messages of other frameworks are read as items. Adding a turn is one commit, all items or none, durable when
+it returns, and completed even if the run is cancelled meanwhile. Removing an item is one commit; the item stays in the
+log until the session is cleared. Clearing deletes the thread. A crash leaves each of them done or not done. Earlier
+items are cached, so each turn reads only new ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ try:
     from agents import RunContextWrapper, SessionSettings, TResponseInputItem
     from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
 except ImportError as error:
-    raise MissingDriver('The OpenAI Agents SDK is not installed; run: pip install "tenuto[openai-agents]".') from error
+    raise MissingDriver('The OpenAI Agents SDK is not installed. Run: pip install "tenuto[openai-agents]".') from error
 
 __all__ = ["TenutoSession"]
 
@@ -37,11 +37,11 @@ _VIEWS: Final = 256
 
 
 class TenutoSession:
-    """A session of the OpenAI Agents SDK, kept as the thread `session_id` of an agent.
+    """A session of the OpenAI Agents SDK, stored as the thread `session_id` of an agent.
 
-    `agent` is a `Tenuto` or an `AsyncTenuto`, or the URL or path of a store: sessions of one process that name the same
-    one share its client, which is closed with the last of them. `user` is whose conversation it is, `tenant` whose part of the store: a name, or a function that finds it in the
-    context of the run (`user=lambda context: context.user_id`). `ttl` ends the session so long after its last turn.
+    `agent` is a `Tenuto`, an `AsyncTenuto`, or the URL or path of a store; sessions of one process share the client of
+    a store, and the last one closes it. `user` and `tenant` are names, or functions of the context of the run
+    (`user=lambda context: context.user_id`). With `ttl` the session expires that long after its last turn.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class TenutoSession:
             self._user, self._tenant, self._ttl = user, tenant, ttl
             self._views: dict[tuple[str | None, str | None], AsyncConversation] = {}
             if not callable(user) and not callable(tenant):
-                self._of(None)  # what cannot be a name is refused here, not in the middle of a run
+                self._of(None)  # rejects an invalid name here, not in the middle of a run
         except BaseException:
             self.close()
             raise
@@ -73,29 +73,29 @@ class TenutoSession:
     async def get_items(
         self, limit: int | None = None, *, wrapper: RunContextWrapper[Any] | None = None
     ) -> list[TResponseInputItem]:
-        """Return the items of the session, oldest first, or the last `limit` of them; the settings' limit if not given."""
+        """Return the items of the session, oldest first, or the last `limit` of them; default: the limit of the settings."""
         most = resolve_session_limit(limit, self.session_settings)
-        last = most if most is not None and most >= 0 else None  # the SDK's own sessions take -1 for all
+        last = most if most is not None and most >= 0 else None  # -1 means all, as in the SDK's sessions
         return cast("list[TResponseInputItem]", await self._of(wrapper).read(last))
 
     async def add_items(
         self, items: list[TResponseInputItem], *, wrapper: RunContextWrapper[Any] | None = None
     ) -> None:
-        """Add items, all or none of them, durably; a cancelled run does not leave half of them."""
+        """Append items atomically and durably, even if the run is cancelled meanwhile."""
         await self._of(wrapper).add(items)
 
     async def pop_item(self, *, wrapper: RunContextWrapper[Any] | None = None) -> TResponseInputItem | None:
-        """Take back the last item and return it; None where there is none."""
+        """Remove and return the last item; None if there is none."""
         return cast("TResponseInputItem | None", await self._of(wrapper).pop())
 
     async def clear_session(self, *, wrapper: RunContextWrapper[Any] | None = None) -> None:
-        """End the session: nothing of it is read any more, and what it said is taken out of the store."""
+        """Delete the session and its items from the store."""
         await self._of(wrapper).clear()
 
     def close(self) -> None:
-        """End this object, not the conversation: any other call is then `Closed`. Calling it again does nothing.
+        """Close this object; the conversation stays. Later calls raise `Closed`. Safe to repeat.
 
-        A store that it opened itself is let go with the last session on it; an agent that was given stays open.
+        A store that was opened from a URL is closed with its last session; an agent that was passed in stays open.
         """
         if not self._closed:
             self._closed = True
@@ -104,7 +104,7 @@ class TenutoSession:
 
     def _of(self, wrapper: RunContextWrapper[Any] | None) -> AsyncConversation:
         if self._closed:
-            raise Closed(f"This {type(self).__name__} is closed; make another one with the same id to go on.")
+            raise Closed(f"This {type(self).__name__} is closed. Create another one with the same id to continue.")
         whose = (_found(self._tenant, wrapper, "tenant"), _found(self._user, wrapper, "user"))
         known = self._views.get(whose)
         if known is None:
@@ -117,7 +117,7 @@ class TenutoSession:
         return known
 
     def __repr__(self) -> str:
-        """Say which one this is; nothing is read."""
+        """Return the session id, without reading the store."""
         return f"<TenutoSession {self.session_id!r}>"
 
 
@@ -128,7 +128,7 @@ def _found(
         return given
     if wrapper is None:
         raise InvalidInput(
-            f"This session finds its {what} in the context of a run, and this call has none. "
-            f"Give the {what} by name to use the session outside of a run."
+            f"This session reads its {what} from the context of a run, and this call has none. "
+            f"To use the session outside a run, pass the {what} as a name."
         )
     return given(wrapper.context)

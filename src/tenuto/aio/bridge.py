@@ -1,7 +1,7 @@
-"""The one bridge from async code to the blocking core.
+"""The bridge from async code to the blocking core: the async driver of `kernel.work`, and the async mirrors of methods.
 
-Three rules: a call that has begun is never abandoned, whoever cancels; the pool is the client's own, not
-the event loop's; and nothing waits in a thread, because what has to wait is a generator of delays.
+Three rules: a call that has started is never abandoned, even if the task is cancelled; the client owns its thread
+pool; no thread is blocked by a wait.
 """
 
 from __future__ import annotations
@@ -10,53 +10,81 @@ import asyncio
 import contextvars
 import functools
 import inspect
+import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent import futures
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from tenuto.errors import Closed
-from tenuto.kernel.bell import Pause
 from tenuto.kernel.clock import Clock, SystemClock
-from tenuto.kernel.transact import Steps
-from tenuto.kernel.work import Call, Work
+from tenuto.kernel.work import Call, Interrupted, Item, Sleep, Store, Stream, Work, kind_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_END: Any = object()
+S = TypeVar("S")
+T = TypeVar("T")
 
 
-class Bridged(Protocol):
-    """An object of the async face: the blocking one behind it, and the pool to run it on."""
+class Pools(NamedTuple):
+    """The threads of a client: for calls of the store, and for the user's functions, which may take minutes."""
 
-    @property
-    def _sync(self) -> Any: ...
-    @property
-    def _pool(self) -> ThreadPoolExecutor: ...
+    store: ThreadPoolExecutor
+    user: Executor
+
+
+class Pool(ThreadPoolExecutor):
+    """A thread pool for calls of the store that survives a fork.
+
+    A forked child has none of its parent's threads, so it starts a new pool. Calls that the parent queued stay with
+    the parent.
+    """
+
+    def __init__(self, most: int, name: str) -> None:
+        super().__init__(most, thread_name_prefix=name)
+        self._pid, self._most, self._name = os.getpid(), most, name
+        self._closed = False
+
+    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Run a function on a thread of this process as soon as one is free; `Closed` after `shutdown`."""
+        if self._closed:
+            raise Closed("The client is closed; nothing was done. Open a new client.")
+        if self._pid != os.getpid():
+            Pool.__init__(self, self._most, self._name)
+        return super().submit(fn, *args, **kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - Executor's signature
+        """Accept no more calls; calls that were accepted are done."""
+        self._closed = True
+        super().shutdown(wait, cancel_futures=cancel_futures)
 
 
 class Calls(Executor):
-    """Where a user's blocking functions run, so many at once: threads that do not keep a process which ends.
+    """Daemon threads for the user's blocking functions, up to `most` concurrently.
 
-    Python waits at its end for the threads of a pool, and so for ever for a function that hangs.
+    At exit Python joins the threads of a `ThreadPoolExecutor`, so a function that hangs would block the exit for ever.
+    After a fork the child starts again, as `Pool` does.
     """
 
     def __init__(self, most: int) -> None:
-        self._free = most
+        self._pid = os.getpid()
+        self._most = self._free = most
         self._queued: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._closed = False
         self._lock = threading.Lock()
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Run a function on a thread, as soon as one is free."""
+        """Run a function on a thread as soon as one is free."""
+        if self._pid != os.getpid():
+            Calls.__init__(self, self._most)
         future: Future[R] = Future()
         with self._lock:
             if self._closed:
-                raise Closed("The client was closed; nothing was run.")
+                raise Closed("The client is closed, so the function was not called. Open a new client.")
             self._queued.append((future, functools.partial(fn, *args, **kwargs)))
             if not self._free:
                 return future
@@ -75,24 +103,24 @@ class Calls(Executor):
                 continue
             try:
                 result = call()
-            except BaseException as error:  # noqa: BLE001 - it is raised where it is awaited
+            except BaseException as error:  # noqa: BLE001 - raised where it is awaited
                 future.set_exception(error)
             else:
                 future.set_result(result)
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - as it is there
-        """Take no more calls; those under way go on."""
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - Executor's signature
+        """Accept no more calls; running calls continue."""
         with self._lock:
             self._closed = True
 
 
-async def settle(pool: ThreadPoolExecutor, call: Callable[[], R], *, hold: float = 0) -> R:
+async def in_thread(pool: ThreadPoolExecutor, call: Callable[[], R], *, hold: float = 0) -> R:
     """Run `call` on the pool and wait for its outcome, even if cancelled meanwhile.
 
-    The cancellation is raised once the outcome is known; the call's own error is then its cause. With `hold` the
-    event loop itself waits, for so many seconds at most: nothing else runs before the outcome is known.
+    The cancellation is raised after the call has ended, with the call's error as its cause. `hold` blocks the event
+    loop for up to that many seconds, so that nothing else runs before the call has ended.
     """
-    # No future of asyncio's around the pool's own, and no `asyncio.wait`: a hand-over is most of what a short call costs.
+    # No asyncio future around the pool's future, and no `asyncio.wait`: the hand-over dominates a short call's cost.
     loop = asyncio.get_running_loop()
     begun = pool.submit(contextvars.copy_context().run, call)
     if hold and not futures.wait([begun], hold).not_done:
@@ -126,36 +154,71 @@ async def settle(pool: ThreadPoolExecutor, call: Callable[[], R], *, hold: float
 
 
 def _shield() -> AbstractContextManager[object]:
-    # An anyio cancel scope delivers its cancellation again and again until the task yields to it; a
-    # scope can only be open if somebody imported anyio.
+    # An anyio cancel scope repeats its cancellation until the task yields to it. A scope can only be open if anyio
+    # was imported.
     anyio = sys.modules.get("anyio")
     return anyio.CancelScope(shield=True) if anyio else nullcontext()
 
 
-async def drive(pool: ThreadPoolExecutor, steps: Steps[R], clock: Clock, *, hold: float = 0) -> R:
-    """Run a generator of delays to its end: its steps on the pool, its waits in the event loop.
-
-    With `hold` its first step keeps the event loop waiting, as `settle` says.
-    """
-
-    def step() -> Any:
+async def perform(pools: Pools, work: Work[R], clock: Clock) -> R:
+    """Run work to its end: store code on the pool, waits in the event loop, the user's calls here or on threads."""
+    given: Any = None
+    problem: BaseException | None = None
+    while True:
         try:
-            return next(steps), None
+            request = work.send(given) if problem is None else work.throw(problem)
         except StopIteration as done:
-            return _END, done.value
+            return done.value  # type: ignore[no-any-return]
+        given = problem = None
+        try:
+            if isinstance(request, Store):
+                given = await stored(pools.store, request.part, clock)
+            elif isinstance(request, Call):
+                given = await _called(pools.user, request)
+            else:
+                await wait(pools.store, request, clock)
+        except BaseException as error:  # noqa: BLE001 - the work handles it
+            problem = error
+
+
+async def stored(pool: ThreadPoolExecutor, part: Work[R] | Callable[[], R], clock: Clock, *, hold: float = 0) -> R:
+    """Run store code to its end on the pool; wait in the event loop.
+
+    `hold` blocks the event loop until the first wait, as in `in_thread`.
+    """
+    if callable(part):
+        return await in_thread(pool, part, hold=hold)
+
+    def advance() -> tuple[Any, Any]:
+        try:
+            return part.send(None), None
+        except StopIteration as done:
+            return None, done.value
 
     while True:
-        delay, result = await settle(pool, step, hold=hold)
-        if delay is _END:
+        request, result = await in_thread(pool, advance, hold=hold)
+        if request is None:
             return result  # type: ignore[no-any-return]
         hold = 0
-        await wait(pool, Pause(delay), clock)
+        await wait(pool, request, clock)
 
 
-async def wait(pool: ThreadPoolExecutor, pause: Pause, clock: Clock) -> None:
-    """Let a pause pass by the client's clock, holding no thread."""
+async def iterate(pool: ThreadPoolExecutor, stream: Stream[T], clock: Clock) -> AsyncIterator[T]:
+    """Iterate over a stream: read the store on the pool, wait in the event loop."""
+    try:
+        while (request := await in_thread(pool, lambda: next(stream, None))) is not None:
+            if isinstance(request, Item):
+                yield request.value
+            else:
+                await wait(pool, request, clock)
+    finally:
+        stream.close()  # safe: no call of the stream is running, `in_thread` waits for each
+
+
+async def wait(pool: ThreadPoolExecutor, pause: Sleep, clock: Clock) -> None:
+    """Wait by the client's clock, blocking no thread."""
     if not isinstance(clock, SystemClock):  # a test's clock, which does not block
-        await settle(pool, functools.partial(clock.sleep, pause.seconds))
+        await in_thread(pool, functools.partial(clock.sleep, pause.seconds))
     elif pause.bell is None:
         await asyncio.sleep(pause.seconds)
     else:
@@ -174,35 +237,14 @@ async def wait(pool: ThreadPoolExecutor, pause: Pause, clock: Clock) -> None:
             pause.bell.tell(None)
 
 
-async def perform(pool: ThreadPoolExecutor, calls: Executor, work: Work[R], clock: Clock) -> R:
-    """Do work to its end: its commits on the pool, its waits here, the user's calls here or on threads of their own."""
-    given: Any = None
-    problem: BaseException | None = None
-    while True:
-        try:
-            asked = work.send(given) if problem is None else work.throw(problem)
-        except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]
-        given = problem = None
-        try:
-            if type(asked) is Call:
-                given = await _called(calls, asked)
-            elif type(asked) is Pause:
-                await wait(pool, asked, clock)
-            else:
-                given = await drive(pool, asked, clock)  # type: ignore[arg-type]
-        except BaseException as error:  # noqa: BLE001 - the work decides what becomes of it
-            problem = error
-
-
 async def _called(calls: Executor, call: Call) -> Any:
-    """Make a call of the user's: a coroutine function is awaited, any other runs on a thread."""
+    """Call the user's function: await a coroutine function, run any other on a thread."""
     with call.around():
         limit = asyncio.timeout(call.timeout)
         try:
             async with limit:
                 if inspect.iscoroutinefunction(call.fn):
-                    return await call.fn(*call.args)
+                    return await _unless_lost(call)
                 context = contextvars.copy_context()
                 begun = functools.partial(context.run, call.fn, *call.args)
                 value = await asyncio.get_running_loop().run_in_executor(calls, begun)
@@ -213,31 +255,86 @@ async def _called(calls: Executor, call: Call) -> Any:
             raise
 
 
-class awaitable(Generic[P, R]):  # noqa: N801 - used like a decorator
+async def _unless_lost(call: Call) -> Any:
+    """Await a coroutine function; cancel it and raise `Interrupted` when its result is no longer wanted."""
+    if call.on_lost is None:
+        return await call.fn(*call.args)
+    loop, limit = asyncio.get_running_loop(), asyncio.timeout(None)
+    lost = False
+
+    def stop() -> None:
+        nonlocal lost
+        lost = True
+        with suppress(RuntimeError):  # it has ended just now
+            limit.reschedule(loop.time())
+
+    def tell() -> None:
+        with suppress(RuntimeError):  # the loop is closed already
+            loop.call_soon_threadsafe(stop)
+
+    call.on_lost(tell)
+    try:
+        async with limit:
+            return await call.fn(*call.args)
+    except TimeoutError:
+        if lost and limit.expired():
+            raise Interrupted from None
+        raise
+    finally:
+        call.on_lost(None)
+
+
+class Mirror(Generic[S]):
+    """An async object: the blocking object that it wraps, and the threads that run it."""
+
+    def __init__(self, sync: S, pools: Pools) -> None:
+        self._sync = sync
+        self._pools = pools
+        self._pool = pools.store
+
+    def __repr__(self) -> str:
+        """Return the repr of the blocking object."""
+        return repr(self._sync)
+
+
+def awaitable(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
     """Mirror a blocking method as a coroutine method of the same signature."""
+    kind = kind_of(method)
 
-    def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:
-        self.method = method
-        self.__doc__ = method.__doc__
-        self.__name__: str = method.__name__
-        self._steps = getattr(method, "steps", None)
-        self._work = getattr(method, "work", None)
+    async def mirror(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if kind is None:
+            # By name: `method` may belong to a Protocol; the object's own method must run.
+            call = functools.partial(getattr(self._sync, method.__name__), *args, **kwargs)
+            return await in_thread(self._pool, call)
+        work = kind.make(self._sync, *args, **kwargs)
+        if kind.where == "store":
+            return await stored(self._pool, work, self._sync._clock)
+        return await perform(self._pools, work, self._sync._clock)
 
-    @overload
-    def __get__(self, view: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, view: Bridged, owner: type) -> Callable[P, Coroutine[Any, Any, R]]: ...
-    def __get__(self, view: Bridged | None, owner: type) -> Any:
-        if view is None:
-            return self
-        return functools.partial(self._call, view)
+    return _shown(mirror, method)
 
-    async def _call(self, view: Bridged, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        if self._steps is not None:
-            return await drive(view._pool, self._steps(view._sync, *args, **kwargs), view._sync.clock)
-        if self._work is not None:  # none of these calls the user's code
-            work = self._work(view._sync, *args, **kwargs)
-            return await perform(view._pool, view._pool, work, view._sync.clock)
-        # By name: what is mirrored may be a Protocol's method, and what runs is the object's own.
-        call = getattr(view._sync, self.__name__)
-        return await settle(view._pool, functools.partial(call, *args, **kwargs))
+
+def iterable(method: Callable[Concatenate[Any, P], Iterator[T]]) -> Callable[Concatenate[Any, P], AsyncIterator[T]]:
+    """Mirror a method that returns an iterator as one that returns an async iterator."""
+    kind = kind_of(method)
+    assert kind is not None
+
+    def mirror(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
+        return iterate(self._pool, kind.make(self._sync, *args, **kwargs), self._sync._clock)
+
+    return _shown(mirror, method)
+
+
+def _shown(mirror: Callable[P, R], method: Callable[..., Any]) -> Callable[P, R]:
+    """Copy the name, documentation and signature of a method to its mirror."""
+    shown = inspect.signature(method)
+    returns = shown.return_annotation
+    if isinstance(returns, str):
+        returns = returns.replace("Iterator[", "AsyncIterator[")
+    mirror.__name__ = method.__name__
+    mirror.__module__ = method.__module__
+    mirror.__qualname__ = f"Async{method.__qualname__}"
+    mirror.__doc__ = method.__doc__
+    mirror.__signature__ = shown.replace(return_annotation=returns)  # type: ignore[attr-defined]
+    mirror.__annotations__ = {**method.__annotations__, "return": returns}
+    return mirror

@@ -1,391 +1,126 @@
-"""The async face: the same names, awaited. One line for each method; the logic is in the blocking core.
+"""`AsyncTenuto`: the API of `Tenuto`, awaited. The logic is in the blocking core.
 
-Handles (`state[scope]`, `user`, `thread`, `run`, `lease`, `leader`, `transaction`, `correlation`) are made without `await`;
-their methods are awaited. Handles are `async with`, streams are `async for`.
+Handles (`state[scope]`, `user`, `thread`, `run`, `lease`, `leader`, `transaction`, `correlation`) are created without
+`await`; their methods are awaited. Use handles with `async with` and streams with `async for`.
 """
 
 from __future__ import annotations
 
-import asyncio
+import math
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, overload
 
-from tenuto._aio_runs import AsyncDurable, AsyncInbox, AsyncRun, AsyncRuns, Pools, must_be_coroutine
-from tenuto._aio_work import AsyncTasks, AsyncWorkflows
-from tenuto._offload import Calls, awaitable, perform, settle, wait
-from tenuto.capabilities.checkpoints import Checkpoints, Saver
-from tenuto.capabilities.context import Fence
-from tenuto.capabilities.durable import Durable
-from tenuto.capabilities.journal import Change
-from tenuto.capabilities.leases import Lease
-from tenuto.capabilities.lineage import Checkpoint
-from tenuto.capabilities.once import once
-from tenuto.capabilities.retention import Retention
-from tenuto.capabilities.state import ScopeView, State, Transaction
-from tenuto.capabilities.stepping import Effect, Retry, Verify
-from tenuto.capabilities.store import Store
-from tenuto.capabilities.threads import Thread, Threads
-from tenuto.capabilities.timeline import Event
-from tenuto.capabilities.workflows import Action
-from tenuto.client import Correlation, Tenuto, register_action, register_function
+from tenuto.aio.bridge import Calls, Pool, Pools, in_thread, perform, stored
+from tenuto.aio.checkpoints import AsyncCheckpoints
+from tenuto.aio.context import AsyncContextBuilder, AsyncGuard, AsyncTurns
+from tenuto.aio.costs import AsyncCosts
+from tenuto.aio.leases import AsyncLease
+from tenuto.aio.memory import AsyncMemories
+from tenuto.aio.people import AsyncInbox, AsyncMilestones, AsyncNotify, AsyncRoutes
+from tenuto.aio.playbooks import AsyncPlaybooks
+from tenuto.aio.runs import AsyncDurable, AsyncRun, AsyncRuns, must_be_coroutine
+from tenuto.aio.sessions import AsyncHandoffs, AsyncProgress, AsyncSession
+from tenuto.aio.state import AsyncScopeView, AsyncState
+from tenuto.aio.store import AsyncKernel, AsyncStore
+from tenuto.aio.tasks import AsyncTasks
+from tenuto.aio.threads import AsyncThread, AsyncThreads
+from tenuto.aio.workflows import AsyncWorkflows
+from tenuto.capabilities.checkpoints import Retention
+from tenuto.capabilities.memory import Embed
+from tenuto.capabilities.people import AskOptions, Milestone, Question, When, WorkingTime
+from tenuto.capabilities.runs import (
+    Durable,
+    Effect,
+    Retry,
+    StepOptions,
+    Verify,
+    register_function,
+    run_once,
+    step_function,
+)
+from tenuto.capabilities.sessions import Judge, Merged, Rule, merge_results
+from tenuto.capabilities.workflows import Action, register_action
+from tenuto.client import Tenuto
+from tenuto.errors import Closed
 from tenuto.hooks.events import Hook
-from tenuto.kernel import codec
-from tenuto.kernel.bell import Pause
 from tenuto.kernel.clock import Clock
-from tenuto.kernel.contract import Backend, Check
+from tenuto.kernel.contract import Backend
+from tenuto.kernel.correlation import Correlation
 from tenuto.kernel.durations import Duration
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S")
+Ts = TypeVarTuple("Ts")
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 _CALLS = 64
-"""How many of a user's blocking functions run at once, on threads of their own."""
+"""Maximum number of the user's blocking functions that run concurrently."""
 _THREADS = 32
-"""How many calls of one client run at once; the rest queue up. None of them is ever one that waits."""
-
-
-class AsyncKernel:
-    """The storage contract, awaited. `now` and `bell` ask nobody and are not."""
-
-    def __init__(self, sync: Backend, pool: ThreadPoolExecutor) -> None:
-        self._sync = sync
-        self._pool = pool
-        self.now = sync.now
-        self.bell = sync.bell
-
-    read = awaitable(Backend.read)
-    scan = awaitable(Backend.scan)
-    entries = awaitable(Backend.entries)
-    commit = awaitable(Backend.commit)
-    check = awaitable(Backend.check)
-    stats = awaitable(Backend.stats)
-    close = awaitable(Backend.close)
-
-
-class AsyncState:
-    """`State`, awaited."""
-
-    def __init__(self, sync: State, pool: ThreadPoolExecutor) -> None:
-        self._sync = sync
-        self._pool = pool
-
-    get = awaitable(State.get)
-    set = awaitable(State.set)
-    entry = awaitable(State.entry)
-    update = awaitable(State.update)
-    delete = awaitable(State.delete)
-    keys = awaitable(State.keys)
-    items = awaitable(State.items)
-    history = awaitable(State.history)
-    at = awaitable(State.at)
-    last = awaitable(State.last)
-
-    def __getitem__(self, scope: str) -> AsyncScopeView:
-        """Return a view of one scope."""
-        return AsyncScopeView(self._sync[scope], self._pool)
-
-    def transaction(self, scope: str, *, fence: Fence | None = None) -> AsyncTransaction:
-        """Return an async context manager in which writes are gathered and committed at its end."""
-        return AsyncTransaction(self._sync.transaction(scope, fence=fence), self._pool)
-
-    def watch(self, scope: str, *, after: int | None = None, timeout: Duration | None = None) -> AsyncIterator[Change]:
-        """Yield the changes of a scope as they land, across processes; see `State.watch`."""
-        return _watch(self._sync.watching(scope, after=after, timeout=timeout), self._pool, self._sync.clock)
-
-
-class AsyncScopeView:
-    """`ScopeView`, awaited. The mapping syntax is the blocking face's alone."""
-
-    def __init__(self, sync: ScopeView, pool: ThreadPoolExecutor) -> None:
-        self._sync = sync
-        self._pool = pool
-        self.scope = sync.scope
-
-    get = awaitable(ScopeView.get)
-    set = awaitable(ScopeView.set)
-    entry = awaitable(ScopeView.entry)
-    update = awaitable(ScopeView.update)
-    delete = awaitable(ScopeView.delete)
-    keys = awaitable(ScopeView.keys)
-    items = awaitable(ScopeView.items)
-    history = awaitable(ScopeView.history)
-    at = awaitable(ScopeView.at)
-    last = awaitable(ScopeView.last)
-
-    def transaction(self, *, fence: Fence | None = None) -> AsyncTransaction:
-        """Return an async context manager in which writes are gathered and committed at its end."""
-        return AsyncTransaction(self._sync.transaction(fence=fence), self._pool)
-
-    def watch(self, *, after: int | None = None, timeout: Duration | None = None) -> AsyncIterator[Change]:
-        """Yield the changes of this scope as they land, across processes; see `State.watch`."""
-        steps = self._sync.state.watching(self.scope, after=after, timeout=timeout)
-        return _watch(steps, self._pool, self._sync.clock)
-
-    def __repr__(self) -> str:
-        """Say which scope this is; nothing is read."""
-        return repr(self._sync)
-
-
-class AsyncTransaction:
-    """`Transaction`, awaited. Gathering a write asks nobody and is not: `t["a"] = 1`; reading is."""
-
-    def __init__(self, sync: Transaction, pool: ThreadPoolExecutor) -> None:
-        self._sync = sync
-        self._pool = pool
-        self.set = sync.set
-
-    get = awaitable(Transaction.get)
-    enqueue = awaitable(Transaction.enqueue)
-    commit = awaitable(Transaction.commit)
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        """Gather a write."""
-        self._sync[key] = value
-
-    def __delitem__(self, key: str) -> None:
-        """Gather the end of a value."""
-        del self._sync[key]
-
-    async def __aenter__(self) -> Self:
-        """Begin gathering."""
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        """Commit what was gathered, unless the block failed."""
-        if kind is None:
-            await self.commit()
-
-
-class AsyncThread:
-    """`Thread`, awaited. `scratch` is in memory and is not."""
-
-    def __init__(self, sync: Thread, pool: ThreadPoolExecutor) -> None:
-        self._sync = sync
-        self._pool = pool
-        self.id = sync.id
-        self.user = sync.user
-
-    append = awaitable(Thread.append)
-    messages = awaitable(Thread.messages)
-    count = awaitable(Thread.count)
-    decide = awaitable(Thread.decide)
-    decisions = awaitable(Thread.decisions)
-    tool_call = awaitable(Thread.tool_call)
-    tool_calls = awaitable(Thread.tool_calls)
-    repair = awaitable(Thread.repair)
-    take_back = awaitable(Thread.take_back)
-    news = awaitable(Thread.news)
-    unbegun = awaitable(Thread.unbegun)
-    compact = awaitable(Thread.compact)
-    delete = awaitable(Thread.delete)
-    timeline = awaitable(Thread.timeline)
-    _fork = awaitable(Thread.fork)
-
-    @property
-    def scratch(self) -> dict[str, Any]:
-        """Return a plain dict in memory, the same one for this thread throughout this client."""
-        return self._sync.scratch
-
-    async def fork(
-        self, thread_id: str, at: int | None = None, *, user: str | None = None, ttl: Duration | None = None
-    ) -> AsyncThread:
-        """Begin another thread with this one's past up to message `at`; see `Thread.fork`."""
-        return AsyncThread(await self._fork(thread_id, at, user=user, ttl=ttl), self._pool)
-
-    def watch(self, *, after: int | None = None, timeout: Duration | None = None) -> AsyncIterator[Event]:
-        """Yield what happens in the thread as it lands, across processes; see `Thread.watch`."""
-        return _watch(self._sync.watching(after=after, timeout=timeout), self._pool, self._sync.clock)
-
-    def __repr__(self) -> str:
-        """Say which thread this is; nothing is read."""
-        return repr(self._sync)
-
-
-class AsyncThreads:
-    """`Threads`, awaited."""
-
-    def __init__(self, sync: Threads, pool: ThreadPoolExecutor) -> None:
-        self._sync = sync
-        self._pool = pool
-
-    list = awaitable(Threads.list)
-
-
-class AsyncLease:
-    """`Lease`, awaited. It is renewed in the background as the blocking one is."""
-
-    def __init__(self, sync: Lease, pool: ThreadPoolExecutor) -> None:
-        self._sync = sync
-        self._pool = pool
-        self.name = sync.name
-
-    renew = awaitable(Lease.renew)
-    release = awaitable(Lease.release)
-    _acquire = awaitable(Lease.acquire)
-
-    async def acquire(self) -> Self:
-        """Take the lease, waiting if that was asked for; `LeaseHeld` if somebody else has it."""
-        before = self._sync.held
-        try:
-            await self._acquire()
-        except asyncio.CancelledError:  # perhaps it had just been taken: nobody else would let go of it
-            if not before:
-                await self.release()
-            raise
-        return self
-
-    @property
-    def token(self) -> int:
-        """Return the fencing token."""
-        return self._sync.token
-
-    @property
-    def held(self) -> bool:
-        """Tell whether this is held, as far as this process knows."""
-        return self._sync.held
-
-    @property
-    def lost(self) -> bool:
-        """Tell whether the hold is known, or must be assumed, to have passed on."""
-        return self._sync.lost
-
-    @property
-    def check(self) -> Check:
-        """Return the check that a fenced commit makes."""
-        return self._sync.check
-
-    async def __aenter__(self) -> Self:
-        """Take the lease."""
-        return await self.acquire()
-
-    async def __aexit__(self, *_: object) -> None:
-        """Give it up."""
-        await self.release()
-
-    def __repr__(self) -> str:
-        """Say what is known without asking the store."""
-        return repr(self._sync)
-
-
-class AsyncCheckpoints:
-    """`Checkpoints`, awaited."""
-
-    def __init__(self, sync: Checkpoints, pool: ThreadPoolExecutor) -> None:
-        self._sync = sync
-        self._pool = pool
-
-    @property
-    def limit(self) -> int:
-        """Return the largest state, in bytes; see `Checkpoints.limit`."""
-        return self._sync.limit
-
-    @limit.setter
-    def limit(self, most: int) -> None:
-        self._sync.limit = most
-
-    _create = awaitable(Checkpoints.create)
-    restore = awaitable(Checkpoints.restore)
-    restore_as = awaitable(Checkpoints.restore_as)
-    get = awaitable(Checkpoints.get)
-    list = awaitable(Checkpoints.list)
-    diff = awaitable(Checkpoints.diff)
-    fork = awaitable(Checkpoints.fork)
-    delete = awaitable(Checkpoints.delete)
-    prune = awaitable(Checkpoints.prune)
-
-    async def create(
-        self, name: str, state: dict[str, Any], *, thread: str | None = None, user: str | None = None, meta: Any = None
-    ) -> Checkpoint:
-        """Save a state as it is now; what other tasks do to it meanwhile is not in it. See `Checkpoints.create`."""
-        return await self._create(name, _as_it_is(state), thread=thread, user=user, meta=meta)
-
-    def every(self, count: int, *, thread: str | None = None, name: str = "auto") -> AsyncSaver:
-        """Return a saver whose every `count`-th tick saves."""
-        return AsyncSaver(self._sync.every(count, thread=thread, name=name), self._pool)
-
-
-class AsyncSaver:
-    """`Saver`, awaited."""
-
-    def __init__(self, sync: Saver, pool: ThreadPoolExecutor) -> None:
-        self._sync = sync
-        self._pool = pool
-
-    ticks = awaitable(Saver.ticks)
-    _tick = awaitable(Saver.tick)
-
-    async def tick(self, state: dict[str, Any]) -> Checkpoint | None:
-        """Count one tick; save the state if it is time, and return the checkpoint."""
-        return await self._tick(_as_it_is(state))
-
-
-def _as_it_is(state: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy that is made before anything is awaited."""
-    copy: dict[str, Any] = codec.unpack(codec.pack(dict(state))) if isinstance(state, dict) else state
-    return copy
-
-
-class AsyncStore:
-    """`Store`, awaited."""
-
-    def __init__(self, sync: Store, pool: ThreadPoolExecutor) -> None:
-        self._sync = sync
-        self._pool = pool
-
-    stats = awaitable(Store.stats)
-    check = awaitable(Store.check)
-    backup = awaitable(Store.backup)
+"""Maximum number of concurrent store calls of one client; the rest are queued. No call waits on a thread."""
 
 
 class AsyncCorrelation:
-    """`Correlation` for `async with`, and for `with`: it waits for nothing."""
+    """`Correlation` for `async with` and for `with`."""
 
     def __init__(self, sync: Correlation) -> None:
         self._sync = sync
         self.id = sync.id
 
     def __enter__(self) -> str:
-        """Put the id in force."""
+        """Activate the id."""
         return self._sync.__enter__()
 
     def __exit__(self, *_: object) -> None:
-        """Put back what was in force before."""
+        """Restore the previous id."""
         self._sync.__exit__()
 
     async def __aenter__(self) -> str:
-        """Put the id in force."""
+        """Activate the id."""
         return self._sync.__enter__()
 
     async def __aexit__(self, *_: object) -> None:
-        """Put back what was in force before."""
+        """Restore the previous id."""
         self._sync.__exit__()
 
 
 class AsyncTenuto:
     """`Tenuto`, awaited: the same arguments, the same names, the same store."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the options of a client
         self,
         name: str = "default",
         url: str | os.PathLike[str] | Backend | None = None,
         *,
+        api_key: str | None = None,
         tenant: str = "default",
         durability: str = "full",
         clock: Clock | None = None,
         hooks: Sequence[Hook] = (),
         retention: Retention | None = None,
+        embed: str | Embed | None = None,
     ) -> None:
-        sync = Tenuto(name, url, tenant=tenant, durability=durability, clock=clock, hooks=hooks, retention=retention)
-        store = ThreadPoolExecutor(_THREADS, thread_name_prefix="tenuto")
+        sync = Tenuto(
+            name,
+            url,
+            api_key=api_key,
+            tenant=tenant,
+            durability=durability,
+            clock=clock,
+            hooks=hooks,
+            retention=retention,
+            embed=embed,
+        )
+        store = Pool(_THREADS, "tenuto")
         self._compose(sync, Pools(store, Calls(_CALLS)))
 
     @classmethod
-    def of(cls, sync: Tenuto, pool: ThreadPoolExecutor) -> Self:
-        """Return the awaited face of a client that is there already, on threads of whoever asks."""
+    def _of(cls, sync: Tenuto, pool: ThreadPoolExecutor) -> Self:
+        """Return the async API of an existing client, on the caller's threads."""
         view = object.__new__(cls)
         view._compose(sync, Pools(pool, pool))
         return view
@@ -398,36 +133,46 @@ class AsyncTenuto:
         self.name = sync.name
         self.tenant = sync.tenant
         self.clock = sync.clock
-        self.kernel = AsyncKernel(sync.kernel, pool)
-        self.state = AsyncState(sync.state, pool)
-        self.checkpoint = AsyncCheckpoints(sync.checkpoint, pool)
-        self.store = AsyncStore(sync.store, pool)
-        self.threads = AsyncThreads(sync.threads, pool)
+        self.kernel = AsyncKernel(sync.kernel, pools)
+        self.state = AsyncState(sync.state, pools)
+        self.checkpoint = AsyncCheckpoints(sync.checkpoint, pools)
+        self.store = AsyncStore(sync.store, pools)
+        self.threads = AsyncThreads(sync.threads, pools)
         self.runs = AsyncRuns(sync.runs, pools)
-        self.inbox = AsyncInbox(sync.inbox, pool)
+        self.inbox = AsyncInbox(sync.inbox, pools)
+        self.memory = AsyncMemories(sync.memory, pools)
+        self.costs = AsyncCosts(sync.costs, pools)
+        self.notify = AsyncNotify(sync.notify, pools)
+        self.routes = AsyncRoutes(sync.routes, pools)
+        self.milestones = AsyncMilestones(sync.milestones, pools)
         self.tasks = AsyncTasks(sync.tasks, pools)
         self.workflows = AsyncWorkflows(sync.workflows, pools)
+        self.handoff = AsyncHandoffs(sync.handoff, pools)
+        self.playbooks = AsyncPlaybooks(sync.playbooks, pools)
+        self.build_context = AsyncContextBuilder(sync._builder, pools).build_context
+        self.turn = AsyncTurns(sync._turns, pools).turn
 
     def user(self, user_id: str) -> AsyncScopeView:
-        """Return a view of a user's preferences, exact by key, shared by all agents of the tenant."""
-        return AsyncScopeView(self._sync.user(user_id), self._pool)
+        """Return a view of a user's preferences by key, shared by all agents of the tenant."""
+        return AsyncScopeView(self._sync.user(user_id), self._pools)
 
     def thread(self, thread_id: str, *, user: str | None = None, ttl: Duration | None = None) -> AsyncThread:
-        """Return a conversation, which begins with what is first written to it; see `Tenuto.thread`."""
-        return AsyncThread(self._sync.thread(thread_id, user=user, ttl=ttl), self._pool)
+        """Return a thread; the first write creates it. See `Tenuto.thread`."""
+        return AsyncThread(self._sync.thread(thread_id, user=user, ttl=ttl), self._pools)
 
     def run(
         self,
-        run_id: str,
+        run_id: str | None = None,
         *,
         user: str | None = None,
-        wait: Duration = 15,
+        wait: Duration | None = 15,
         block: bool = False,
         deadline: Duration | None = None,
         thread: str | None = None,
+        budget: float | None = None,
     ) -> AsyncRun:
-        """Return a run, which begins, or is resumed, with `async with agent.run("trip-42") as run: …`."""
-        run = self._sync.run(run_id, user=user, wait=wait, block=block, deadline=deadline, thread=thread)
+        """Return a run; `async with agent.run("trip-42") as run: …` starts or resumes it."""
+        run = self._sync.run(run_id, user=user, wait=wait, block=block, deadline=deadline, thread=thread, budget=budget)
         return AsyncRun(run, self._pools)
 
     @overload
@@ -448,37 +193,63 @@ class AsyncTenuto:
         return AsyncDurable(Durable(self._sync._engine, name, fn), self._pools)
 
     @overload
+    def step(self, fn: Callable[P, R], /) -> Callable[P, R]: ...
+    @overload
+    def step(
+        self, *, name: str | None = None, schema: Any = None, **options: Unpack[StepOptions]
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+    def step(self, fn: Any = None, /, *, name: str | None = None, schema: Any = None, **options: Any) -> Any:  # type: ignore[misc]
+        """Make each call of a coroutine function inside a run's body a step; see `Tenuto.step`."""
+        if fn is None:
+            return lambda given: self._step(given, name, {"schema": schema, **options})
+        return self._step(fn, name, {"schema": schema, **options})
+
+    def _step(self, fn: Callable[P, R], name: str | None, options: dict[str, Any]) -> Callable[P, R]:
+        must_be_coroutine(fn)
+        return step_function(fn, name, options)
+
+    @overload
     async def once(
         self,
         key: str,
-        fn: Callable[..., Awaitable[R]],
-        *args: Any,
+        fn: Callable[[*Ts], Any],
+        *args: *Ts,
+        schema: type[S],
         verify: Verify | None = None,
-        schema: Any = None,
-        wait: Duration | None = None,
+        wait: Duration | None = math.inf,
+    ) -> S: ...
+    @overload
+    async def once(
+        self,
+        key: str,
+        fn: Callable[[*Ts], Awaitable[R]],
+        *args: *Ts,
+        schema: None = None,
+        verify: Verify | None = None,
+        wait: Duration | None = math.inf,
     ) -> R: ...
     @overload
     async def once(
         self,
         key: str,
-        fn: Callable[..., R],
-        *args: Any,
+        fn: Callable[[*Ts], R],
+        *args: *Ts,
+        schema: None = None,
         verify: Verify | None = None,
-        schema: Any = None,
-        wait: Duration | None = None,
+        wait: Duration | None = math.inf,
     ) -> R: ...
-    async def once(
+    async def once(  # type: ignore[misc]
         self,
         key: str,
         fn: Callable[..., Any],
         *args: Any,
         verify: Verify | None = None,
         schema: Any = None,
-        wait: Duration | None = None,
+        wait: Duration | None = math.inf,
     ) -> Any:
         """Call `fn(*args)` once for this key, across tasks, processes and restarts; see `Tenuto.once`."""
-        work = once(self._sync._engine, key, fn, args, verify=verify, schema=schema, wait=wait)
-        return await perform(self._pools.store, self._pools.user, work, self.clock)
+        work = run_once(self._sync._engine, key, fn, args, verify=verify, schema=schema, wait=wait)
+        return await perform(self._pools, work, self.clock)
 
     @overload
     def action(self, name: F) -> F: ...
@@ -501,7 +272,7 @@ class AsyncTenuto:
         retry: Retry | None = None,
         timeout: Duration | None = None,
     ) -> Any:
-        """Register what the steps of workflows call, a coroutine function or an ordinary one; see `Tenuto.action`."""
+        """Register a function, async or not, as an action of workflow steps; see `Tenuto.action`."""
         if callable(name):
             return self.action(getattr(name, "__name__", ""))(name)
 
@@ -512,20 +283,79 @@ class AsyncTenuto:
         return register
 
     async def full_context(self, user_id: str, thread_id: str, *, last: int | None = None) -> dict[str, Any]:
-        """Return the conversation, the preferences and the active workflows of a user; see `Tenuto.full_context`."""
-        return await settle(self._pool, lambda: self._sync.full_context(user_id, thread_id, last=last))
+        """Return the messages, the preferences and the active workflows of a user; see `Tenuto.full_context`."""
+        return await in_thread(self._pool, lambda: self._sync.full_context(user_id, thread_id, last=last))
+
+    def progress(self, name: str, *, goal: str | None = None) -> AsyncProgress:
+        """Return the progress document of a task; the first change stores it. See `Tenuto.progress`."""
+        return AsyncProgress(self._sync.progress(name, goal=goal), self._pools)
+
+    async def read_progress(self, path: str | os.PathLike[str], name: str | None = None) -> AsyncProgress:
+        """Read a progress file into the store durably; return the document. See `Tenuto.read_progress`."""
+        progress = await in_thread(self._pool, lambda: self._sync.read_progress(path, name))
+        return AsyncProgress(progress, self._pools)
+
+    async def ask(self, question: str, **options: Unpack[AskOptions]) -> Question:
+        """Ask people durably and return the question at once; see `Tenuto.ask`."""
+        return await stored(self._pool, self._sync.inbox._ask(question, options), self.clock)
+
+    async def milestone(
+        self,
+        name: str,
+        *,
+        due: When,
+        on_miss: Any = None,
+        context: Any = None,
+        calendar: WorkingTime | None = None,
+    ) -> Milestone:
+        """Set a milestone durably; see `Tenuto.milestone`."""
+        return await stored(self._pool, self._sync.milestones._set(name, due, on_miss, context, calendar), self.clock)
+
+    async def gate(self, resource: str) -> None:
+        """Raise `Blocked` with the question if an open question blocks a resource; see `Tenuto.gate`."""
+        await in_thread(self._pool, lambda: self._sync.gate(resource))
+
+    def session(
+        self,
+        name: str,
+        *,
+        goal: str | None = None,
+        file: str | os.PathLike[str] | None = None,
+        commit: bool = False,
+        limit: int = 2000,
+    ) -> AsyncSession:
+        """Return a session on a task; `async with agent.session(…) as session: …`. See `Tenuto.session`."""
+        return AsyncSession(self._sync.session(name, goal=goal, file=file, commit=commit, limit=limit), self._pools)
+
+    async def merge(
+        self,
+        name: str,
+        results: Mapping[str, Any],
+        *,
+        rules: Mapping[str, Rule] | None = None,
+        judge: Judge | None = None,
+        times: Mapping[str, datetime | float] | None = None,
+        block: bool = False,
+    ) -> Merged:
+        """Merge the results of several agents durably; the judge may be a coroutine function. See `Tenuto.merge`."""
+        work = merge_results(self._sync._engine, name, results, rules=rules, judge=judge, times=times, block=block)
+        return await perform(self._pools, work, self.clock)
+
+    def guard(self, thread_id: str, *, user: str | None = None) -> AsyncGuard:
+        """Return a guard of a thread; see `Tenuto.guard`."""
+        return AsyncGuard(self._sync.guard(thread_id, user=user), self._pools)
 
     async def signal(self, run_id: str, event: str, payload: Any = None) -> bool:
-        """Send a signal to a run, durably; see `Runs.signal`."""
+        """Send a signal to a run durably; see `Runs.signal`."""
         return await self.runs.signal(run_id, event, payload)
 
     def lease(self, name: str, *, ttl: Duration = 10, wait: Duration | None = None) -> AsyncLease:
         """Return a lease on a name; see `Tenuto.lease`."""
-        return AsyncLease(self._sync.lease(name, ttl=ttl, wait=wait), self._pool)
+        return AsyncLease(self._sync.lease(name, ttl=ttl, wait=wait), self._pools)
 
     def leader(self, name: str, *, ttl: Duration = 10) -> AsyncLease:
-        """Return a lease that is waited for without end."""
-        return AsyncLease(self._sync.leader(name, ttl=ttl), self._pool)
+        """Return a lease that waits until it is acquired, without a timeout; see `Tenuto.leader`."""
+        return AsyncLease(self._sync.leader(name, ttl=ttl), self._pools)
 
     def correlation(self, correlation_id: str) -> AsyncCorrelation:
         """Stamp every write, event and log line inside the block with an id."""
@@ -539,12 +369,15 @@ class AsyncTenuto:
 
     async def open(self) -> Self:
         """Open the store now instead of at the first call."""
-        await settle(self._pool, self._sync.open)
+        await in_thread(self._pool, self._sync.open)
         return self
 
     async def close(self) -> None:
-        """Let go of the store and of the threads."""
-        await settle(self._pool, self._sync.close)
+        """Close the store and stop the threads. Closing twice is safe; any other call then raises `Closed`."""
+        try:
+            await in_thread(self._pool, self._sync.close)
+        except Closed:
+            return
         for pool in self._pools:
             pool.shutdown(wait=False)
 
@@ -555,20 +388,9 @@ class AsyncTenuto:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the store."""
         await self.close()
 
     def __repr__(self) -> str:
-        """Say who and where; nothing is opened."""
+        """Return the name and the tenant, without opening the store."""
         return f"<AsyncTenuto {self.name!r} of tenant {self.tenant!r}>"
-
-
-async def _watch(steps: Generator[T | Pause, None, None], pool: ThreadPoolExecutor, clock: Clock) -> AsyncIterator[T]:
-    try:
-        while (step := await settle(pool, lambda: next(steps, None))) is not None:
-            if isinstance(step, Pause):
-                await wait(pool, step, clock)
-            else:
-                yield step
-    finally:
-        steps.close()  # it never runs here: what has begun on the pool was waited for

@@ -1,7 +1,7 @@
-"""The async face of runs: the same names, awaited; a part of `aio`.
+"""The async API of runs.
 
-Steps of an async run may be coroutine functions, which are awaited, or ordinary ones, which run on threads of their
-own with the caller's context. Several may be in flight at once.
+A step may be a coroutine function, which is awaited, or an ordinary one, which runs on a thread with the caller's
+context variables. Several steps may run concurrently.
 """
 
 from __future__ import annotations
@@ -9,41 +9,50 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import signal as signals
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, ParamSpec, Self, TypeVar, overload
+from typing import Any, Generic, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, overload
 
-from tenuto._offload import awaitable, drive, perform, settle, wait
-from tenuto.capabilities.durable import Durable, must_be_run
-from tenuto.capabilities.questions import Inbox
-from tenuto.capabilities.recovery import Crew, Due, log
-from tenuto.capabilities.run import Lanes, OnError, Run, RunState, RunThread
-from tenuto.capabilities.runs import Emitted, Runs
-from tenuto.capabilities.stepping import MISSING, Effect, Retry, Step, Verify, recalled, stepping
-from tenuto.errors import Closed, InvalidInput, TenutoError
-from tenuto.kernel.bell import Pause
+from tenuto.aio.bridge import Mirror, Pools, awaitable, in_thread, iterable, perform, stored
+from tenuto.aio.worker import work
+from tenuto.capabilities._core.base import Stop
+from tenuto.capabilities._core.worker import Worker
+from tenuto.capabilities.runs import (
+    IDLE_CLOCK,
+    MISSING,
+    Durable,
+    Effect,
+    Lanes,
+    MapOptions,
+    OnError,
+    Retry,
+    Run,
+    RunHandle,
+    Runs,
+    RunSource,
+    RunState,
+    RunThread,
+    Step,
+    StepOptions,
+    Verify,
+    called,
+    must_be_run,
+    recalled,
+    run_step,
+)
 from tenuto.kernel.durations import Duration, seconds
+from tenuto.kernel.work import work_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
+A = TypeVar("A")
+S = TypeVar("S")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
-class Pools(NamedTuple):
-    """Where a client's calls run: those of the store, and the user's own, which may take minutes."""
-
-    store: ThreadPoolExecutor
-    user: Executor
-
-
-class AsyncRunState:
-    """`RunState`, awaited. The mapping syntax is the blocking face's alone."""
-
-    def __init__(self, sync: RunState, pool: ThreadPoolExecutor) -> None:
-        self._sync = sync
-        self._pool = pool
+class AsyncRunState(Mirror[RunState]):
+    """`RunState`, awaited, without the mapping syntax."""
 
     get = awaitable(RunState.get)
     set = awaitable(RunState.set)
@@ -52,12 +61,11 @@ class AsyncRunState:
     items = awaitable(RunState.items)
 
 
-class AsyncRunThread:
+class AsyncRunThread(Mirror[RunThread]):
     """`RunThread`, awaited."""
 
-    def __init__(self, sync: RunThread, pool: ThreadPoolExecutor) -> None:
-        self._sync = sync
-        self._pool = pool
+    def __init__(self, sync: RunThread, pools: Pools) -> None:
+        super().__init__(sync, pools)
         self.id = sync.id
 
     append = awaitable(RunThread.append)
@@ -65,36 +73,34 @@ class AsyncRunThread:
     count = awaitable(RunThread.count)
 
 
-class AsyncRun:
+class AsyncRun(Mirror[Run]):
     """`Run`, awaited: `async with agent.run("trip-42") as run: await run.step(…)`."""
 
     def __init__(self, sync: Run, pools: Pools) -> None:
-        self._sync = sync
-        self._pool = pools.store
-        self._pools = pools
+        super().__init__(sync, pools)
         sync._running.handle = self
         self.id = sync.id
-        self.state = AsyncRunState(sync.state, pools.store)
-        self.thread = AsyncRunThread(sync.thread, pools.store)
+        self.state = AsyncRunState(sync.state, pools)
+        self.thread = AsyncRunThread(sync.thread, pools)
 
     @property
     def user(self) -> str | None:
-        """Return whose run it is."""
+        """Return the user of the run."""
         return self._sync.user
 
     @property
     def resumed(self) -> bool:
-        """Tell whether this run had been begun before."""
+        """Return whether this run was started before."""
         return self._sync.resumed
 
     @property
     def reused(self) -> int:
-        """Return how many finished steps were on record when it was taken."""
+        """Return the number of completed steps that were recorded when the run was opened."""
         return self._sync.reused
 
     @property
     def result(self) -> Any:
-        """Return what the run comes to; set it in the body."""
+        """Return the result of the run; set it in the body."""
         return self._sync.result
 
     @result.setter
@@ -103,34 +109,53 @@ class AsyncRun:
 
     @overload
     async def step(
-        self,
-        name: str,
-        fn: Callable[..., Awaitable[T]],
-        *args: Any,
-        key: str | None = None,
-        effect: Effect = "idempotent",
-        verify: Verify | None = None,
-        retry: Retry | None = None,
-        timeout: Duration | None = None,
-        schema: Any = None,
-    ) -> T: ...
+        self, name: str, fn: Callable[[*Ts], Any], /, *args: *Ts, schema: type[S], **options: Unpack[StepOptions]
+    ) -> S: ...
     @overload
     async def step(
         self,
         name: str,
-        fn: Callable[..., T],
-        *args: Any,
-        key: str | None = None,
-        effect: Effect = "idempotent",
-        verify: Verify | None = None,
-        retry: Retry | None = None,
-        timeout: Duration | None = None,
-        schema: Any = None,
+        fn: Callable[[*Ts], Awaitable[T]],
+        /,
+        *args: *Ts,
+        schema: None = None,
+        **options: Unpack[StepOptions],
     ) -> T: ...
-    async def step(  # noqa: PLR0913 - the words of the API
+    @overload
+    async def step(
+        self, name: str, fn: Callable[[*Ts], T], /, *args: *Ts, schema: None = None, **options: Unpack[StepOptions]
+    ) -> T: ...
+    @overload
+    async def step(
+        self, name: str, fn: Callable[[*Ts], Any], /, *args: *Ts, schema: object, **options: Unpack[StepOptions]
+    ) -> Any: ...
+    @overload
+    async def step(
         self,
         name: str,
-        fn: Callable[..., Any],
+        fn: Callable[..., Awaitable[T]],
+        /,
+        *args: Any,
+        kwargs: Mapping[str, Any],
+        **options: Unpack[StepOptions],
+    ) -> T: ...
+    @overload
+    async def step(
+        self, name: str, fn: Callable[..., T], /, *args: Any, kwargs: Mapping[str, Any], **options: Unpack[StepOptions]
+    ) -> T: ...
+    @overload
+    async def step(self, name: str, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    async def step(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    async def step(self, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    async def step(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    async def step(  # type: ignore[misc]  # noqa: PLR0913 - the API's options
+        self,
+        name: Any,
+        fn: Any = MISSING,
+        /,
         *args: Any,
         key: str | None = None,
         effect: Effect = "idempotent",
@@ -138,14 +163,43 @@ class AsyncRun:
         retry: Retry | None = None,
         timeout: Duration | None = None,
         schema: Any = None,
+        errors: tuple[type[Exception], ...] = (),
+        gate: str | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        **named: Any,
     ) -> Any:
-        """Run `fn(*args)`, durably, or return what came of it before; see `Run.step`."""
-        if key is None and schema is None and (told := recalled(self._sync._running, name, fn, args)) is not MISSING:
-            return told
-        step = Step(name, fn, args, key, effect, verify, retry, timeout, schema)
-        return await self._perform(stepping(self._sync._running, step))
+        """Run `fn(*args, **named)` as a durable step, or return its recorded result; see `Run.step`."""
+        name, fn, args = called(name, fn, args)
+        named = {**kwargs, **named} if kwargs else named
+        running = self._sync._running
+        if key is None and schema is None and (known := recalled(running, name, fn, args, named)) is not MISSING:
+            return known
+        step = Step(name, fn, args, key, effect, verify, retry, timeout, schema, errors=errors, gate=gate, kwargs=named)
+        return await self._perform(run_step(running, step))
 
-    async def map(  # noqa: PLR0913 - the words of the API
+    @overload
+    async def map(
+        self, name: str, fn: Callable[[A], Any], items: Iterable[A], *, schema: type[S], **options: Unpack[MapOptions]
+    ) -> list[S]: ...
+    @overload
+    async def map(
+        self,
+        name: str,
+        fn: Callable[[A], Awaitable[T]],
+        items: Iterable[A],
+        *,
+        schema: None = None,
+        **options: Unpack[MapOptions],
+    ) -> list[T]: ...
+    @overload
+    async def map(
+        self, name: str, fn: Callable[[A], T], items: Iterable[A], *, schema: None = None, **options: Unpack[MapOptions]
+    ) -> list[T]: ...
+    @overload
+    async def map(
+        self, name: str, fn: Callable[[A], Any], items: Iterable[A], *, schema: object, **options: Unpack[MapOptions]
+    ) -> list[Any]: ...
+    async def map(  # noqa: PLR0913 - the API's options
         self,
         name: str,
         fn: Callable[[Any], Any],
@@ -159,7 +213,7 @@ class AsyncRun:
         timeout: Duration | None = None,
         schema: Any = None,
     ) -> list[Any]:
-        """Run `fn(item)` for each item, some at once, each a step of its own; see `Run.map`."""
+        """Run `fn(item)` concurrently for each item, each as a durable step; see `Run.map`."""
         step = Step(name, fn, (), None, effect, verify, retry, timeout, schema, "map")
         lanes = Lanes(self._sync._running, step, items, concurrency, on_error)
         async with _Together() as together:
@@ -168,7 +222,7 @@ class AsyncRun:
         return lanes.results()
 
     async def _perform(self, work: Any) -> Any:
-        return await perform(self._pools.store, self._pools.user, work, self._sync.clock)
+        return await perform(self._pools, work, self._sync._clock)
 
     sleep = awaitable(Run.sleep)
     wait = awaitable(Run.wait)
@@ -178,29 +232,32 @@ class AsyncRun:
     random = awaitable(Run.random)
     emit = awaitable(Run.emit)
     usage = awaitable(Run.usage)
+    remember = awaitable(Run.remember)
+
+    async def progress(self) -> Any:
+        """Return the progress document of this run, made from its record; see `Run.progress`."""
+        from tenuto.aio.sessions import AsyncProgress  # noqa: PLC0415 - most programs never need it
+
+        return AsyncProgress(await in_thread(self._pool, self._sync.progress), self._pools)
 
     async def __aenter__(self) -> Self:
-        """Take the run: begin it, or resume it."""
-        await self._perform(self._sync.taking())
+        """Open the run: start or resume it."""
+        await self._perform(self._sync._taking())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave it: completed, failed, or paused."""
-        await self._perform(self._sync.leaving(error))
+        """Close the run: completed, failed or paused."""
+        await self._perform(self._sync._leaving(error))
 
     def __str__(self) -> str:
-        """Say where the run stands."""
+        """Return the status of the run as text."""
         return str(self._sync)
-
-    def __repr__(self) -> str:
-        """Say which run this is."""
-        return repr(self._sync)
 
 
 class _Together:
-    """Tasks that all come to their end before anything is raised; a cancellation is passed on to them."""
+    """A group of tasks: all of them end before an error is raised; a cancellation cancels them all."""
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[Any]] = []
@@ -225,75 +282,74 @@ class _Together:
             task.result()
 
 
-class AsyncDurable(Generic[P, R]):
+class AsyncRunHandle(Mirror[RunHandle[R]], Generic[R]):
+    """`RunHandle`, awaited."""
+
+    def __init__(self, sync: RunHandle[R], pools: Pools) -> None:
+        super().__init__(sync, pools)
+        self.id = sync.id
+        self.created = sync.created
+
+    async def result(self, wait: Duration | None = None) -> R:
+        """Return the run's result, waiting up to `wait` for it; see `Runs.result`."""
+        return await stored(self._pool, work_of(self._sync.result)(wait), self._sync._clock)
+
+    def __bool__(self) -> bool:
+        """Return whether the call created the run."""
+        return self.created
+
+
+class AsyncDurable(Mirror[Durable[P, Any]], Generic[P, R]):
     """`Durable`, awaited: a coroutine function whose calls are runs."""
 
     def __init__(self, sync: Durable[P, Any], pools: Pools) -> None:
-        self._sync = sync
-        self._pools = pools
+        super().__init__(sync, pools)
         self.name = sync.name
         self.fn = sync.fn
         functools.update_wrapper(self, sync.fn)
 
     def __call__(self, run: AsyncRun, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
-        """Call the function inside of a run that is open already; its steps are that run's."""
+        """Call the function inside an open run; its steps belong to that run."""
         must_be_run(self.name, run)
         begun: Awaitable[R] = self.fn(run, *args, **kwargs)
         return begun
 
     def using(self, **options: Any) -> AsyncDurable[P, R]:
-        """Return the same function with options for its runs; see `Durable.using`."""
+        """Return the function with options for its runs; see `Durable.using`."""
         return AsyncDurable(self._sync.using(**options), self._pools)
 
-    async def run(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run it under this id and return its result: begun, resumed, or what it came to before."""
-        work = self._sync.running(run_id, args, kwargs, face=lambda run: AsyncRun(run, self._pools))
-        return await perform(self._pools.store, self._pools.user, work, self._sync.clock)
+    async def run(self, run_id: str | None, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Start or resume the run with this id and return its result, or the recorded one if it is completed."""
+        work = self._sync._running(run_id, args, kwargs, face=lambda run: AsyncRun(run, self._pools))
+        return await perform(self._pools, work, self._sync._clock)
 
-    async def start(self, run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> bool:
-        """Let a worker run it: durably queued when this returns. False if there is a run of this id already."""
-        return await drive(self._pools.store, self._sync.queueing(run_id, args, kwargs), self._sync.clock)
-
-    def __repr__(self) -> str:
-        """Say which function this is."""
-        return repr(self._sync)
+    async def start(self, run_id: str | None, /, *args: P.args, **kwargs: P.kwargs) -> AsyncRunHandle[R]:
+        """Queue a run durably for a worker and return its handle; see `Durable.start`."""
+        handle = await stored(self._pool, self._sync._queueing(run_id, args, kwargs), self._sync._clock)
+        return AsyncRunHandle(handle, self._pools)
 
 
-class AsyncRuns:
+class AsyncRuns(Mirror[Runs]):
     """`Runs`, awaited."""
-
-    def __init__(self, sync: Runs, pools: Pools) -> None:
-        self._sync = sync
-        self._pool = pools.store
-        self._pools = pools
 
     list = awaitable(Runs.list)
     get = awaitable(Runs.get)
     info = awaitable(Runs.info)
+    result = awaitable(Runs.result)
     signal = awaitable(Runs.signal)
     cancel = awaitable(Runs.cancel)
     retry = awaitable(Runs.retry)
     fork = awaitable(Runs.fork)
     delete = awaitable(Runs.delete)
 
-    async def watch(
-        self, run_id: str, *, after: int | None = None, timeout: Duration | None = None
-    ) -> AsyncIterator[Emitted]:
-        """Iterate over what a run emits, as it lands, until the run is over; see `Runs.watch`."""
-        steps = self._sync.watching(run_id, after=after, timeout=timeout)
-        try:
-            while (step := await settle(self._pool, lambda: next(steps, None))) is not None:
-                if isinstance(step, Pause):
-                    await wait(self._pool, step, self._sync.clock)
-                else:
-                    yield step
-        finally:
-            steps.close()
+    watch = iterable(Runs.watch)
 
     async def recover(self) -> dict[str, str]:
-        """Go on with the registered runs that were interrupted, or are due to wake; see `Runs.recover`."""
-        crew = Crew(self._sync._engine, self._sync._functions, queued=False)
-        return await self._work(crew, concurrency=4, poll=0.02, grace=0.0, once=True)
+        """Resume the registered runs that are interrupted or due; see `Runs.recover`."""
+        source = self._source(recover=True)
+        worker = Worker(self._sync._kernel, source, poll=0.02, until_empty=True, stop=None)
+        await work(self._pools, worker, IDLE_CLOCK, concurrency=4, grace=0.0, on_signal=False)
+        return source.outcomes
 
     async def work(
         self,
@@ -301,81 +357,32 @@ class AsyncRuns:
         concurrency: int = 4,
         poll: Duration = 0.25,
         grace: Duration = 30,
-        stop: Any = None,
+        stop: Stop | None = None,
         on_signal: bool = False,
     ) -> None:
-        """Be a worker, until told to stop by `stop`, an event, or by a signal; see `Runs.work`."""
-        crew = Crew(self._sync._engine, self._sync._functions, queued=True)
-        if stop is not None:
-            crew.stop = stop
-        if on_signal:
-            loop = asyncio.get_running_loop()
-            for number in (signals.SIGTERM, signals.SIGINT):
-                loop.add_signal_handler(number, crew.stop.set)
-        await self._work(crew, concurrency=concurrency, poll=seconds(poll), grace=seconds(grace), once=False)
+        """Resume runs as a worker until the event `stop` is set or a signal arrives; see `Runs.work`."""
+        worker = Worker(
+            self._sync._kernel, self._source(recover=False), poll=seconds(poll, "poll"), until_empty=False, stop=stop
+        )
+        await work(
+            self._pools,
+            worker,
+            IDLE_CLOCK,
+            concurrency=concurrency,
+            grace=seconds(grace, "grace"),
+            on_signal=on_signal,
+        )
 
-    async def _work(  # noqa: C901 - one loop
-        self, crew: Crew, *, concurrency: int, poll: float, grace: float, once: bool
-    ) -> dict[str, str]:
-        if concurrency < 1:
-            raise InvalidInput(f"A worker goes on with at least one run at a time, not {concurrency}.")
-        tasks: set[asyncio.Task[str]] = set()
-        done: dict[str, str] = {}
-        clock = self._sync.clock
-
-        async def go(one: Due) -> str:
-            try:
-                work = crew.resuming(one, lambda run: AsyncRun(run, self._pools))
-                done[one.id] = await perform(self._pools.store, self._pools.user, work, clock)
-            finally:
-                crew.in_hand.discard(one.id)
-            return done[one.id]
-
-        try:
-            while not crew.stop.is_set():
-                free = concurrency - len(crew.in_hand)
-                found: list[Due] = []
-                try:
-                    found = await drive(self._pool, crew.next(free), clock) if free else []
-                except Closed:
-                    break
-                except TenutoError as error:
-                    log.warning("Runs cannot be looked for now: %s", error)
-                fresh = [one for one in found if not (once and one.id in done)]
-                for one in fresh:
-                    crew.in_hand.add(one.id)
-                    task = asyncio.ensure_future(go(one))
-                    tasks.add(task)
-                    task.add_done_callback(tasks.discard)
-                if once and not fresh and not tasks:
-                    break
-                if tasks:
-                    await asyncio.wait(tasks, timeout=poll, return_when=asyncio.FIRST_COMPLETED)
-                else:
-                    await asyncio.sleep(poll)
-        finally:
-            crew.stop.set()
-            if tasks:
-                await asyncio.wait(tasks, timeout=grace)
-            for task in tasks:
-                task.cancel()
-        return done
-
-
-class AsyncInbox:
-    """`Inbox`, awaited."""
-
-    def __init__(self, sync: Inbox, pool: ThreadPoolExecutor) -> None:
-        self._sync = sync
-        self._pool = pool
-
-    list = awaitable(Inbox.list)
-    get = awaitable(Inbox.get)
-    answer = awaitable(Inbox.answer)
-    cancel = awaitable(Inbox.cancel)
+    def _source(self, *, recover: bool) -> RunSource:
+        return RunSource(
+            self._sync._engine,
+            self._sync._functions,
+            recover=recover,
+            face=lambda run: AsyncRun(run, self._pools),
+        )
 
 
 def must_be_coroutine(fn: Callable[..., Any]) -> None:
-    """Raise unless a function can be a durable one of an async client."""
+    """Raise `TypeError` unless a function is a coroutine function."""
     if not inspect.iscoroutinefunction(fn):
-        raise TypeError(f"{getattr(fn, '__name__', fn)} is no coroutine function; an AsyncTenuto runs `async def`.")
+        raise TypeError(f"{getattr(fn, '__name__', fn)} is not a coroutine function. Define it with `async def`.")

@@ -1,43 +1,42 @@
-"""State: named values with versions, in scopes, with their whole history.
+"""State: named, versioned values in scopes, with their complete history.
 
-Keys, below the tenant: `(scope, kind, key)` holds a value with who wrote it, as the journal tells it: where one
-value changes, the record and the journal's line are the same bytes, and a store need not keep them twice on the
-way. The stream `(scope, kind)` is the scope's journal. `kind` is "state" for `agent.state` and "user" for the views that `agent.user`
-gives. `(scope, "turn", kind, key)` is there for moments, while an update that lost repeatedly has its
-turn. Every change is one commit of both, so a value and its history never differ; a crash leaves
-either both or neither.
+Keys, below the tenant: `(scope, kind, key)` holds a value and its writer. The stream `(scope, kind)` is the scope's
+journal. For a single change the record and the journal line are the same bytes, so a backend can send them once.
+`kind` is "state" for `agent.state` and "user" for the views of `agent.user`. `(scope, "turn", kind, key)` exists
+briefly while an update that lost repeatedly has priority.
+
+Every change writes value and journal in one commit; a crash leaves both or neither.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Generator, Iterator
+import inspect
+import itertools
+from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
-from tenuto.capabilities import journal
-from tenuto.capabilities.context import Context, Fence, commit
-from tenuto.capabilities.journal import Change, Noted
+from tenuto.capabilities._core import journal
+from tenuto.capabilities._core.base import Context, Fence, Timed, commit, scan_all
+from tenuto.capabilities._core.journal import Change, Noted
 from tenuto.errors import Conflict, InvalidInput, NotFound, StateConflict
 from tenuto.kernel import codec, keys
-from tenuto.kernel.bell import Pause
-from tenuto.kernel.clock import Clock
 from tenuto.kernel.contract import Append, Check, Delete, Put, Record, Write
 from tenuto.kernel.durations import Duration, moment
 from tenuto.kernel.durations import ttl as ttl_seconds
-from tenuto.kernel.transact import Steps, backoff, chance, paced, settle
+from tenuto.kernel.transact import backoff, chance, commit_once
+from tenuto.kernel.work import Sleep, Stream, Work, kind_of, on_store, register, streamed
 
-_PAGE = 1_000
 _TURN = keys.pack("turn")
 _TURN_SECONDS = 2.0
 _PATIENCE = 2
-"""After so many conflicts an update asks for its turn."""
+"""The number of conflicts after which an update asks for priority."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class Entry(NamedTuple):
-    """A value with all that is known of it."""
+    """A value with its version, times, writer and correlation id."""
 
     value: Any
     version: int
@@ -46,36 +45,31 @@ class Entry(NamedTuple):
     writer: str
     correlation_id: str | None
     deleted: bool = False
-    """True in a history, where the value was ended; it is None then."""
+    """True for a deletion in a history; the value is then None."""
 
 
-class State:
-    """Named values in scopes. Everything here is atomic, durable when it returns, and safe to share."""
+class State(Timed):
+    """Named values in scopes. Every method is atomic, durable when it returns, and thread-safe."""
 
     def __init__(self, context: Context, kind: str = "state") -> None:
         self._context = context
         self._kernel = context.kernel
         self._kind = kind
         self._kind_part = keys.pack(kind)
-        self.enqueuing: Callable[..., Any] | None = None
-        """How a transaction puts tasks into queues, in its own commit; tasks stand above state."""
-
-    @property
-    def clock(self) -> Clock:
-        """Return the clock by which calls wait."""
-        return self._context.clock
+        self._enqueuing: Callable[..., Any] | None = None
+        """Lets a transaction enqueue tasks in its own commit; set by the client, as tasks build on state."""
 
     def __getitem__(self, scope: str) -> ScopeView:
         """Return a view of one scope."""
         return ScopeView(self, scope)
 
     def get(self, scope: str, key: str, default: Any = None) -> Any:
-        """Return the value of `key`, or `default` where there is none."""
+        """Return the value of `key`, or `default` if there is none."""
         where = keys.named(scope, "scope") + self._kind_part + keys.named(key, "key")
         record = self._kernel.read([where])[0]
         return default if record is None else _value(record)
 
-    @paced
+    @on_store
     def set(
         self,
         scope: str,
@@ -85,28 +79,31 @@ class State:
         ttl: Duration | None = None,
         expect: int | None = None,
         fence: Fence | None = None,
-    ) -> Steps[int]:
-        """Set a value, atomically and durably, and return its new version.
+        gate: str | None = None,
+    ) -> Work[int]:
+        """Set a value atomically and durably; return its new version.
 
-        With `expect` it must be at that version (0: there must be none), else `StateConflict`. With
-        `fence` the lease must still be held, else `StaleLease`. With `ttl` it expires.
+        Raise `StateConflict` unless the version is `expect` (0: no value), `StaleLease` unless the lease `fence` is
+        held, and `Blocked` if an open question blocks the resource `gate`. The value expires after `ttl`.
         """
         stream = keys.named(scope, "scope") + self._kind_part
         where = stream + keys.named(key, "key")
         life = None if ttl is None else ttl_seconds(ttl)
         line = journal.line(self._context, ((key, codec.encode(value), life),))
-        checks = () if expect is None else _expected(where, expect)
+        if expect is not None and expect < 0:
+            raise InvalidInput(f"expect must be a version, 0 or more, not {expect}.")
+        checks = () if expect is None else (Check(where, expect),)
         writes = (Put(where, line, life), Append(stream, line))
-        done = yield from commit(self._context, checks, writes, fence, f"{scope}/{key}")
+        done = yield from commit(self._context, checks, writes, fence, f"{scope}/{key}", None, gate)
         return done.versions[0]
 
     def entry(self, scope: str, key: str) -> Entry | None:
-        """Return the value with its version, times and writer, or None where there is none."""
+        """Return the value with its version, times and writer, or None if there is none."""
         record = self._kernel.read([self._key(scope, key)])[0]
         return None if record is None else _entry(record)
 
-    @paced
-    def update(
+    @on_store
+    def update(  # noqa: PLR0913 - the words of the API
         self,
         scope: str,
         key: str,
@@ -116,14 +113,15 @@ class State:
         attempts: int = 10,
         ttl: Duration | None = None,
         fence: Fence | None = None,
-    ) -> Steps[Any]:
-        """Change a value by a function of it, atomically, and return the new value.
+        gate: str | None = None,
+    ) -> Work[Any]:
+        """Replace a value by `fn(value)`, atomically and durably; return the new value.
 
-        `fn` gets the value, or `default` where there is none, and may be called up to `attempts` times
-        when others write in between: let it have no effects of its own.
+        `fn` gets `default` if there is no value. It is called again after a conflict, up to `attempts` times, so it
+        must have no side effects. Raise `Blocked` if an open question blocks the resource `gate`.
         """
         if attempts < 1:
-            raise InvalidInput("attempts is 1 or more.")
+            raise InvalidInput("attempts must be at least 1.")
         stream = self._stream(scope)
         where = stream + keys.named(key, "key")
         life = ttl_seconds(ttl)
@@ -135,52 +133,63 @@ class State:
             value = fn(old)
             if hasattr(value, "__await__"):
                 getattr(value, "close", lambda: None)()
-                raise TypeError("update takes a function that returns the new value, not a coroutine.")
+                raise TypeError("update needs a function that returns the new value, not a coroutine function.")
             line = journal.line(self._context, ((key, codec.encode(value), life),))
             checks = [Check(where, record.version if record else 0), Check(turn, mine)]
             writes: list[Write] = [Put(where, line, life), Append(stream, line)]
             if mine:
                 writes.append(Delete(turn))
             try:
-                yield from commit(self._context, checks, writes, fence, f"{scope}/{key}")
+                yield from commit(self._context, checks, writes, fence, f"{scope}/{key}", None, gate)
             except StateConflict as error:
                 if turn in error.keys and not mine:
-                    yield 0.002 + 0.004 * chance.random()  # somebody has the turn: this was no attempt of ours
+                    yield Sleep(0.002 + 0.004 * chance.random())  # another update has priority: no attempt of ours
                     continue
                 conflicts += 1
                 delay = next(delays, None)
                 if delay is None:
                     raise
-                yield delay
+                yield Sleep(delay)
                 mine = (yield from self._take_turn(turn)) if conflicts >= _PATIENCE else 0
             else:
                 return value
 
-    def _take_turn(self, turn: bytes) -> Steps[int]:
-        """Wait until other updates of a value wait for this one; return the turn's version.
+    def _take_turn(self, turn: bytes) -> Work[int]:
+        """Get priority over other updates of a value; return the version of the turn record, which expires.
 
-        Without it, whoever has just won is ready again first, and one of many may lose every time. It
-        expires by itself; a plain `set` does not look at it.
+        Without it the last winner is always ready first, and one of many writers may starve. `set` ignores it.
         """
         while True:
             try:
-                taken = yield from settle(self._kernel, [Check(turn, 0)], [Put(turn, b"", _TURN_SECONDS)])
+                taken = yield from commit_once(self._kernel, [Check(turn, 0)], [Put(turn, b"", _TURN_SECONDS)])
             except Conflict:
-                yield 0.001 + 0.004 * chance.random()
+                yield Sleep(0.001 + 0.004 * chance.random())
             else:
                 return taken.versions[0]
 
-    @paced
-    def delete(self, scope: str, key: str, *, expect: int | None = None, fence: Fence | None = None) -> Steps[bool]:
-        """End a value, atomically and durably; tell whether there was one. Its history stays."""
+    @on_store
+    def delete(
+        self,
+        scope: str,
+        key: str,
+        *,
+        expect: int | None = None,
+        fence: Fence | None = None,
+        gate: str | None = None,
+    ) -> Work[bool]:
+        """Delete a value atomically and durably; return whether there was one. Its history stays.
+
+        Raise `Blocked` if an open question blocks the resource `gate`.
+        """
         where = self._key(scope, key)
-        for delay in backoff(None):
+        delays = backoff()
+        while True:
             record = self._kernel.read([where])[0]
             version = record.version if record else 0
             if expect is not None and expect != version:
                 raise StateConflict(
                     f"{scope}/{key} is at version {version}, not {expect}; nothing was written. "
-                    "Read it again and decide anew.",
+                    "Read it again and retry.",
                     [where],
                 )
             if record is None:
@@ -190,57 +199,45 @@ class State:
                 Append(self._stream(scope), journal.line(self._context, ((key, None, None),))),
             ]
             try:
-                yield from commit(self._context, [Check(where, version)], writes, fence, f"{scope}/{key}")
+                yield from commit(self._context, [Check(where, version)], writes, fence, f"{scope}/{key}", None, gate)
             except StateConflict:
                 if expect is not None:
                     raise
-                yield delay
+                yield Sleep(next(delays))
             else:
                 return True
-        raise AssertionError("the back-off never ends")
 
     def keys(self, scope: str) -> list[str]:
-        """Return the names of all values in a scope, in order."""
+        """Return the keys of a scope, sorted."""
         return [_last_part(record) for record in self._records(scope)]
 
     def items(self, scope: str) -> dict[str, Any]:
-        """Return all values of a scope by name."""
+        """Return all values of a scope, by key."""
         return {_last_part(record): _value(record) for record in self._records(scope)}
 
-    def transaction(self, scope: str, *, fence: Fence | None = None) -> Transaction:
-        """Return a context manager in which writes to a scope are gathered and committed at its end."""
-        return Transaction(self, scope, fence)
+    def transaction(self, scope: str, *, fence: Fence | None = None, gate: str | None = None) -> Transaction:
+        """Return a context manager that collects writes to a scope and commits them atomically at its end.
+
+        The commit raises `Blocked` if an open question blocks the resource `gate`.
+        """
+        return Transaction(self, scope, fence, gate)
 
     def history(self, scope: str, key: str, *, limit: int = 100) -> list[Entry]:
-        """Return what a value was, newest first, deletions included."""
+        """Return the past values of a key, newest first, with deletions."""
         self._key(scope, key)
         if limit < 1:
-            raise InvalidInput(f"A limit is 1 or more, not {limit}.")
-        found: list[Entry] = []
-        for change in self._changes(scope, key):
-            found.append(_told(change))
-            if len(found) == limit:
-                break
-        return found
+            raise InvalidInput(f"limit must be at least 1, not {limit}.")
+        return [_past(change) for change in itertools.islice(self._changes(scope, key), limit)]
 
     def at(
-        self,
-        scope: str,
-        key: str,
-        *,
-        version: int | None = None,
-        time: datetime | None = None,
-        default: Any = None,
+        self, scope: str, key: str, *, version: int | None = None, time: datetime | None = None, default: Any = None
     ) -> Any:
-        """Return the value as it was at a version or at a time.
-
-        A version that never was is `NotFound`; where there was no value, `default` is returned.
-        """
+        """Return the value at a version or a time, `default` if there was none; `NotFound` for an unknown version."""
         if (version is None) == (time is None):
-            raise InvalidInput("Give either a version or a time.")
+            raise InvalidInput("Pass either version or time.")
         self._key(scope, key)
         if time is not None and time.tzinfo is None:
-            raise InvalidInput("A time needs its zone: use datetime.now(UTC) or .replace(tzinfo=UTC).")
+            raise InvalidInput("time needs a time zone. Use datetime.now(UTC) or .replace(tzinfo=UTC).")
         for change in self._changes(scope, key):
             if version is not None and change.version == version:
                 return default if change.deleted else change.value
@@ -248,35 +245,23 @@ class State:
                 over = change.expires_at is not None and change.expires_at <= time
                 return default if change.deleted or over else change.value
         if version is not None:
-            raise NotFound(f"{scope}/{key} never had version {version}; history() lists the versions it had.")
+            raise NotFound(f"{scope}/{key} never had version {version}. List its versions with history().")
         return default
 
     def last(self, scope: str) -> int:
-        """Return the number of the newest change in a scope, 0 if there is none; `watch` goes on from it."""
+        """Return the number of the newest change in a scope, 0 if there is none; pass it to `watch` as `after`."""
         return journal.last_number(self._context, self._stream(scope))
 
-    def watch(self, scope: str, *, after: int | None = None, timeout: Duration | None = None) -> Iterator[Change]:
-        """Yield the changes of a scope as they land, across processes.
+    @streamed
+    def watch(self, scope: str, *, after: int | None = None, timeout: Duration | None = None) -> Stream[Change]:
+        """Yield the changes of a scope as they are committed by any process; end after `timeout` without one.
 
-        `after` is the number of the last change seen (0: from the beginning); without it, only what
-        comes from the first step on. It ends when nothing has come for `timeout`.
+        `after` is the number of the last change seen (0: from the beginning; None: only new changes).
         """
-        for step in self.watching(scope, after=after, timeout=timeout):
-            if isinstance(step, Pause):
-                step.sleep(self.clock)
-            else:
-                yield step
-
-    def watching(
-        self, scope: str, *, after: int | None = None, timeout: Duration | None = None
-    ) -> Generator[Change | Pause]:
-        """Yield changes, and pauses where there is none yet: what both faces drive."""
         if after is not None and after < 0:
-            raise InvalidInput(f"after is the number of a change, 0 or more, not {after}.")
+            raise InvalidInput(f"after must be the number of a change, 0 or more, not {after}.")
         limit = None if timeout is None else ttl_seconds(timeout)
         return journal.following(self._context, self._stream(scope), after, limit, journal.changes)
-
-    # -- below the surface -----------------------------------------------------------------------
 
     def _key(self, scope: str, key: str) -> bytes:
         return self._stream(scope) + keys.named(key, "key")
@@ -285,73 +270,63 @@ class State:
         return keys.named(scope, "scope") + self._kind_part
 
     def _records(self, scope: str) -> Iterator[Record]:
-        prefix = self._stream(scope)
-        after: bytes | None = None
-        while page := self._kernel.scan(prefix, after=after, limit=_PAGE):
-            yield from page
-            after = page[-1].key
+        return scan_all(self._kernel, self._stream(scope))
 
     def _changes(self, scope: str, key: str) -> Iterator[Change]:
         return (change for change in journal.backwards(self._context, self._stream(scope)) if change.key == key)
 
 
-class Transaction:
-    """Writes to one scope that happen together or not at all.
+class Transaction(Timed):
+    """Writes to one scope, committed together or not at all; `StateConflict` if a value read in it has changed."""
 
-    What was read through it must still be so when it commits, else `StateConflict`.
-    """
-
-    def __init__(self, state: State, scope: str, fence: Fence | None) -> None:
+    def __init__(self, state: State, scope: str, fence: Fence | None, gate: str | None = None) -> None:
         self._state = state
+        self._gate = gate
         self._scope = keys.name(scope, "scope")
         self._fence = fence
         self._read: dict[bytes, int] = {}
         self._written: dict[str, bytes | None] = {}
-        self._lives: dict[str, float | None] = {}
+        self._ttls: dict[str, float | None] = {}
         self._entering: list[Any] = []
-
-    @property
-    def clock(self) -> Clock:
-        """Return the clock by which calls wait."""
-        return self._state.clock
+        self._context = state._context
 
     def __enter__(self) -> Self:
-        """Begin gathering."""
+        """Start the transaction."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        """Commit what was gathered, unless the block failed."""
+        """Commit the writes, unless the block raised."""
         if kind is None:
             self.commit()
 
     def __setitem__(self, key: str, value: Any) -> None:
-        """Gather a write."""
+        """Add a write."""
         self.set(key, value)
 
     def __delitem__(self, key: str) -> None:
-        """Gather the end of a value."""
+        """Add a deletion."""
         self._state._key(self._scope, key)
         self._written[key] = None
 
     def __getitem__(self, key: str) -> Any:
-        """Return the value as this transaction sees it; `KeyError` where there is none."""
+        """Return the value as this transaction sees it; `KeyError` if there is none."""
         found = self.get(key, _MISSING)
         if found is _MISSING:
             raise KeyError(key)
         return found
 
     def __contains__(self, key: str) -> bool:
-        """Tell whether there is a value, as this transaction sees it."""
+        """Return whether there is a value, as this transaction sees it."""
         return self.get(key, _MISSING) is not _MISSING
 
     def set(self, key: str, value: Any, *, ttl: Duration | None = None) -> None:
-        """Gather a write, with a time to live if wanted."""
+        """Add a write; the value expires after `ttl`."""
         self._state._key(self._scope, key)
-        self._lives[key] = ttl_seconds(ttl)
+        self._ttls[key] = ttl_seconds(ttl)
         self._written[key] = codec.encode(value)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the value as this transaction sees it: its own writes first."""
+        """Return the value as this transaction sees it, its own writes included."""
         where = self._state._key(self._scope, key)
         if key in self._written:
             encoded = self._written[key]
@@ -360,8 +335,8 @@ class Transaction:
         version = record.version if record else 0
         if self._read.setdefault(where, version) != version:
             raise StateConflict(
-                f"{self._scope}/{key} was changed by somebody else during the transaction; nothing was written. "
-                "Begin it again.",
+                f"{self._scope}/{key} was changed by another writer during the transaction; nothing was written. "
+                "Retry the transaction.",
                 [where],
             )
         return default if record is None else _value(record)
@@ -376,17 +351,17 @@ class Transaction:
         priority: int = 0,
         user: str | None = None,
     ) -> Any:
-        """Gather a task to be enqueued, and return it: it is there if and only if the writes are; see `Tasks.enqueue`."""
-        if self._state.enqueuing is None:
-            raise InvalidInput("There are no queues here; use a transaction of agent.state.")
-        entering = self._state.enqueuing(queue, payload, key=key, delay=delay, priority=priority, user=user)
+        """Enqueue a task in the transaction's commit, together with its writes; return it. See `Tasks.enqueue`."""
+        if self._state._enqueuing is None:
+            raise InvalidInput("This transaction cannot enqueue tasks. Use a transaction of agent.state.")
+        entering = self._state._enqueuing(queue, payload, key=key, delay=delay, priority=priority, user=user)
         if entering.writes and all(entering.info.id != one.info.id for one in self._entering):
             self._entering.append(entering)
         return entering.info
 
-    @paced
-    def commit(self) -> Steps[int]:
-        """Write everything that was gathered, atomically and durably; return how much it was."""
+    @on_store
+    def commit(self) -> Work[int]:
+        """Commit all writes and tasks atomically and durably; return how many."""
         state, context = self._state, self._state._context
         if not self._written and not self._entering:
             return 0
@@ -396,7 +371,7 @@ class Transaction:
         stream = state._stream(self._scope)
         for key, encoded in self._written.items():
             where = state._key(self._scope, key)
-            life = None if encoded is None else self._lives.get(key)
+            life = None if encoded is None else self._ttls.get(key)
             note = key, encoded, life
             noted.append(note)
             if encoded is None:
@@ -411,7 +386,7 @@ class Transaction:
             checks += one.checks
             writes += [write for write in one.writes if type(write) is not Append or write.stream not in rung]
             rung.update(write.stream for write in one.writes if type(write) is Append)
-        yield from commit(context, checks, writes, self._fence, f"The scope {self._scope}")
+        yield from commit(context, checks, writes, self._fence, f"The scope {self._scope}", None, self._gate)
         for one in entering:
             one.entered()
         self._written.clear()
@@ -419,44 +394,32 @@ class Transaction:
         return len(noted) + len(entering)
 
 
-class scoped(Generic[P, R]):  # noqa: N801 - used like a decorator
-    """A method of `State` with its scope already given."""
+def scoped(method: Callable[Concatenate[State, str, P], R]) -> Callable[Concatenate[ScopeView, P], R]:
+    """Return a method of `State` as a method of `ScopeView`, with the scope bound."""
 
-    def __init__(self, method: Callable[Concatenate[State, str, P], R]) -> None:
-        self.method = method
-        functools.update_wrapper(self, method)
-        steps = getattr(method, "steps", None)
-        if steps is not None:
-            self.steps = lambda view, *args, **kwargs: steps(view._state, view.scope, *args, **kwargs)
+    def bound(view: ScopeView, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return method(view._state, view.scope, *args, **kwargs)
 
-    def __call__(self, view: ScopeView, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the method in the view's scope."""
-        return self.method(view._state, view.scope, *args, **kwargs)
-
-    @overload
-    def __get__(self, view: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, view: ScopeView, owner: type) -> Callable[P, R]: ...
-    def __get__(self, view: ScopeView | None, owner: type) -> Self | Callable[P, R]:
-        return self if view is None else functools.partial(self, view)
+    kind = kind_of(method)
+    if kind is not None:
+        register(
+            bound, kind._replace(make=lambda view, *args, **kwargs: kind.make(view._state, view.scope, *args, **kwargs))
+        )
+    shown = inspect.signature(method)
+    own, _, *rest = shown.parameters.values()
+    bound.__name__, bound.__qualname__ = method.__name__, f"ScopeView.{method.__name__}"
+    bound.__doc__ = method.__doc__
+    bound.__signature__ = shown.replace(parameters=[own, *rest])  # type: ignore[attr-defined]
+    return bound
 
 
-class ScopeView:
-    """One scope of the state, used like a dict that lasts. `agent.user(id)` gives one of a user's."""
+class ScopeView(Timed):
+    """One scope of the state, used like a durable dict. `agent.user(id)` returns the one of a user."""
 
     def __init__(self, state: State, scope: str) -> None:
         self._state = state
+        self._context = state._context
         self.scope = keys.name(scope, "scope")
-
-    @property
-    def state(self) -> State:
-        """Return the state of which this is a part."""
-        return self._state
-
-    @property
-    def clock(self) -> Clock:
-        """Return the clock by which calls wait."""
-        return self._state.clock
 
     get = scoped(State.get)
     set = scoped(State.set)
@@ -472,51 +435,44 @@ class ScopeView:
     watch = scoped(State.watch)
 
     def __getitem__(self, key: str) -> Any:
-        """Return a value; `KeyError` where there is none."""
+        """Return a value; `KeyError` if there is none."""
         found = self.get(key, _MISSING)
         if found is _MISSING:
             raise KeyError(key)
         return found
 
     def __setitem__(self, key: str, value: Any) -> None:
-        """Set a value, atomically and durably."""
+        """Set a value atomically and durably."""
         self.set(key, value)
 
     def __delitem__(self, key: str) -> None:
-        """End a value; `KeyError` where there is none."""
+        """Delete a value; `KeyError` if there is none."""
         if not self.delete(key):
             raise KeyError(key)
 
     def __contains__(self, key: object) -> bool:
-        """Tell whether there is a value."""
+        """Return whether there is a value."""
         return isinstance(key, str) and self.get(key, _MISSING) is not _MISSING
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names."""
+        """Iterate over the keys."""
         return iter(self.keys())
 
     def __len__(self) -> int:
-        """Return how many values there are."""
+        """Return the number of values."""
         return len(self.keys())
 
     def __repr__(self) -> str:
-        """Say which scope this is; nothing is read."""
+        """Name the scope, without reading the store."""
         return f"<{self._state._kind} {self.scope!r}>"
 
 
 _MISSING: Any = object()
 
 
-def _expected(where: bytes, expect: int) -> tuple[Check, ...]:
-    if expect < 0:
-        raise InvalidInput(f"A version is 0 or more, not {expect}.")
-    return (Check(where, expect),)
-
-
 def _value(record: Record) -> Any:
-    """Return what a record holds: the journal's line of it, or in older stores the encoded value in its place."""
-    told = codec.decode(record.value)[2]
-    return codec.decode(told[0][1] if type(told) is list else told)
+    """Return the value of a record, whose bytes are the journal line of one change."""
+    return codec.decode(codec.decode(record.value)[2][0][1])
 
 
 def _entry(record: Record) -> Entry:
@@ -525,16 +481,9 @@ def _entry(record: Record) -> Entry:
     return Entry(_value(record), record.version, moment(record.written_at), expires, writer, correlation_id)
 
 
-def _told(change: Change) -> Entry:
-    return Entry(
-        change.value,
-        change.version,
-        change.at,
-        change.expires_at,
-        change.writer,
-        change.correlation_id,
-        change.deleted,
-    )
+def _past(change: Change) -> Entry:
+    _, _, value, version, deleted, at, expires, writer, correlation_id = change
+    return Entry(value, version, at, expires, writer, correlation_id, deleted)
 
 
 def _last_part(record: Record) -> str:

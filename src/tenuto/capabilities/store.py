@@ -1,4 +1,4 @@
-"""The store as a whole: what it is, how large, and whether everything in it is as it was written."""
+"""Operations on the whole store: statistics, backup, integrity check."""
 
 from __future__ import annotations
 
@@ -6,58 +6,60 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from tenuto.capabilities.context import Context
+from tenuto.capabilities._core.base import Context
+from tenuto.capabilities._core.missing import missing_values
 from tenuto.errors import InvalidInput
-from tenuto.kernel.contract import Finding
+from tenuto.kernel.contract import Copyable, Finding
 
 _INSTEAD = {
-    "postgres": "Use pg_dump with --schema, which copies it as of one moment.",
-    "redis": "Use redis-cli --rdb (valkey-cli --rdb), which copies it as of one moment.",
-    "volatile": "It ends with its process.",
+    "postgres": "Use pg_dump with --schema for a consistent snapshot.",
+    "redis": "Use redis-cli --rdb (valkey-cli --rdb) for a consistent snapshot.",
+    "sqlite": "This client has it in a wrapper: back it up with a client opened by its path.",
+    "volatile": "It exists in this process only.",
 }
+_OTHERWISE = "Use the server's own backup tools."
 
 
 class Report(NamedTuple):
-    """What a check found. It is true when nothing was."""
+    """The findings of an integrity check; true if there are none."""
 
     findings: list[Finding]
 
     @property
     def ok(self) -> bool:
-        """Tell whether everything is as it was written."""
+        """Return whether the check found no damage."""
         return not self.findings
 
     def __bool__(self) -> bool:
-        """Tell whether everything is as it was written."""
+        """Return whether the check found no damage."""
         return self.ok
 
 
 class Store:
     """Operations on the whole store, all tenants included."""
 
-    def __init__(self, context: Context, backend: Any = None) -> None:
+    def __init__(self, context: Context, file: Copyable | None) -> None:
+        self._context = context
         self._kernel = context.kernel
-        self._backend = backend
+        self._file = file
 
     def stats(self) -> Mapping[str, Any]:
-        """Say what the store is, how durable as it is set up now, and how large."""
+        """Return the store's backend, durability, size and other statistics."""
         return self._kernel.stats()
 
     def backup(self, path: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> int:
-        """Copy the whole store as of one moment into a new file, while it is in use; return its size in bytes.
+        """Copy a consistent snapshot of a SQLite store into a new file, while in use; return its size in bytes.
 
-        Opening that file opens the copy. `progress` is told, now and then, how many pages of how many are copied. A
-        server's store is copied by the server's own tools.
+        `progress(copied, total)` is called now and then with numbers of pages. Open the copy like any store.
         """
-        inner = self._backend
-        while not hasattr(inner, "backup") and hasattr(inner, "_backend"):
-            inner = inner._backend
-        if not hasattr(inner, "backup"):
+        if self._file is None:
             kind = self._kernel.stats()["backend"]
-            raise InvalidInput(f"A {kind} store has no file to copy. {_INSTEAD.get(kind, 'Use its own tools.')}")
-        size: int = inner.backup(path, progress)
-        return size
+            raise InvalidInput(f"Tenuto cannot back up this {kind} store. {_INSTEAD.get(kind, _OTHERWISE)}")
+        return self._file.backup(path, progress)
 
     def check(self) -> Report:
-        """Verify everything that is stored: structure, every checksum, every link of every journal."""
-        return Report(self._kernel.check())
+        """Verify the whole store: its structure, every checksum, every digest chain of every journal.
+
+        In an undamaged store it also finds values of this tenant's state that are in their journal but were removed.
+        """
+        return Report(self._kernel.check() or [*missing_values(self._context)])

@@ -1,7 +1,7 @@
-"""The `tenuto` command: what can be done from outside, for people and for programs.
+"""The `tenuto` command, for people and for programs.
 
-Most commands are the table of `servers.operations`, rendered. Each has `--json`; data goes to stdout and all else to
-stderr; nothing is asked off a terminal. Commands are imported when they are called, so that `--version` is quick.
+Most commands are rendered from the table of `operations`. Data goes to stdout, everything else to stderr. Without a
+terminal no command prompts. Commands are imported on first use, so that `--version` is fast.
 """
 
 from __future__ import annotations
@@ -16,35 +16,46 @@ import click
 from tenuto import __version__
 
 _OWN = {
-    "bench": "Measure this machine: what people use beside tenuto, in one interleaved run.",
-    "backup": "Copy the store into a file, while it is in use.",
-    "demo": "See an agent be killed and carry on.",
-    "doctor": "Find what is wrong with the set-up, and say what to do about it.",
-    "import": "Bring in what other libraries have stored.",
-    "init": "Create the store and tell git to leave it out.",
+    "bench": "Measure tenuto and common alternatives on this machine.",
+    "backup": "Copy the store to a file while it is in use.",
+    "demo": "Kill an agent and watch it resume.",
+    "doctor": "Diagnose the setup and suggest fixes.",
+    "import": "Import data of other libraries.",
+    "init": "Create the store and add it to .gitignore.",
+    "keys": "API keys of a server: create, list, revoke, rotate.",
     "migrate": "Create or upgrade the schema of a Postgres store.",
-    "schema": "Print the JSON Schema of what a command prints with --json.",
-    "worker": "Go on with durable runs, until told to stop.",
+    "schema": "Print the JSON Schema of a command's --json output.",
+    "worker": "Resume durable escalate notify people. questions, runs runs, stopped. until",
+    "serve": "Serve the store over HTTP.",
 }
-"""Commands with a module of their own."""
+"""Commands that have their own module."""
 _NAMED = {"import": "imports"}
-"""Modules that cannot have the name of their command."""
+"""Commands whose name is a keyword, with the name of their module."""
 _TABLE = {
-    "check": "Verify everything that is stored.",
-    "checkpoint": "Snapshots: list, show, diff, fork, restore, prune.",
-    "inbox": "Questions of agents to people: list, show, answer.",
+    "check": "Verify all stored data.",
+    "checkpoint": "Checkpoints: list, show, diff, fork, restore, prune.",
+    "handoff": "Handoffs between agents: list, show, accept, reject.",
+    "inbox": "Questions from agents to people: list, show, answer.",
+    "memory": "What agents know: add, search, list, show, forget, load.",
+    "progress": "Progress documents: list, show, write, next, done.",
+    "resume": "Print what a new session needs to know.",
+    "notify": "Channels of people, and notifications that wait for delivery.",
+    "playbooks": "Procedures that worked: save, start, finish, suggest.",
+    "milestones": "Due dates with evidence: list, set, meet.",
+    "routes": "Who is asked about what.",
     "runs": "Durable runs: list, show, watch, fork, retry, cancel, recover.",
     "state": "Named values with versions.",
-    "stats": "What the store is, and how large.",
+    "costs": "What runs spent on models, and what was saved.",
+    "stats": "Backend, durability and size of the store.",
     "tasks": "Queues of tasks: list, show, enqueue, complete, retry, cancel.",
-    "thread": "Conversations.",
-    "workflows": "Documented procedures: list, show, and what is done, step by step.",
+    "thread": "Conversations: list, show, append, timeline, fork.",
+    "workflows": "Documented procedures: list, show, mark steps as done.",
 }
-"""Commands of the table."""
+"""Commands that are rendered from the table of operations."""
 
 
 class _Lazy(click.Group):
-    """A group whose commands are imported when they are wanted."""
+    """A group that imports its commands on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
         return sorted({**_OWN, **_TABLE})
@@ -65,7 +76,7 @@ class _Lazy(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
-            from difflib import get_close_matches  # noqa: PLC0415 - only where somebody mistyped
+            from difflib import get_close_matches  # noqa: PLC0415 - only after a typing error
 
             near = get_close_matches(args[0], self.list_commands(ctx), n=1)
             if near:
@@ -73,7 +84,7 @@ class _Lazy(click.Group):
             raise
 
     def main(self, args: Any = None, *rest: Any, **extra: Any) -> Any:
-        """Run; where JSON is wanted, a wrong use is told as JSON too."""
+        """Run a command; with --json, usage errors are JSON too."""
         words = sys.argv[1:] if args is None else list(args)
         if "--json" not in words or extra.get("standalone_mode") is False:
             return super().main(args, *rest, **extra)
@@ -93,13 +104,13 @@ class _Lazy(click.Group):
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="tenuto")
-@click.option("--url", help="The store, as behind any command.")
+@click.option("--url", help="Store path or URL.")
 @click.pass_context
 def group(ctx: click.Context, url: str | None) -> None:
-    """Durable state for AI agents: killed at any line, they carry on from there.
+    """Durable state for AI agents: killed at any line, they resume from there.
 
-    The store is --url, else $TENUTO_URL, else .tenuto/tenuto.db in this folder. Exit codes: 0 ok, 1 failure or
-    finding, 2 usage, 3 not found, 4 conflict, 5 waiting on a person, 6 storage unavailable, 7 newer format.
+    The store is --url, else $TENUTO_URL, else .tenuto/tenuto.db in this folder or above. Exit codes: 0 ok, 1 failure
+    or finding, 2 usage, 3 not found, 4 conflict, 5 waiting on a person, 6 storage unavailable, 7 newer format.
     """
     if url is not None:
         before = os.environ.get("TENUTO_URL")

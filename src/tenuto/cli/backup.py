@@ -1,4 +1,4 @@
-"""`tenuto backup`: a copy of the store."""
+"""`tenuto backup`: copy the store to a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenuto.cli.shared import guarded, opened, show_json, store_options
 
 
 class Copied(NamedTuple):
-    """What --json says of a copy."""
+    """The --json output."""
 
     path: str
     bytes: int
@@ -23,7 +23,7 @@ class Copied(NamedTuple):
 @store_options
 @guarded
 def command(path: Path, url: str | None, tenant: str, *, as_json: bool) -> None:
-    """Copy the whole store as of one moment into PATH, while it is in use. Opening that file opens the copy."""
+    """Copy a consistent snapshot of the store to PATH while it is in use. The file is a store; open it with --url PATH."""
     with opened(url, tenant) as agent, Progress(f"copying to {path.name}") as progress:
         size = agent.store.backup(path, progress=progress.at)
     if as_json:

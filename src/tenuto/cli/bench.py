@@ -1,7 +1,7 @@
-"""`tenuto bench`: this machine, measured: what people use today beside what they could use, in one interleaved run.
+"""`tenuto bench`: compare tenuto with common alternatives on this machine, in one interleaved run.
 
-Only what is installed is measured. Each round does one thing with each of them in turn, so that a busy moment hits
-all of them; the figures are medians, and everything waits for the disk as tenuto does by default.
+Only installed libraries are measured. Each round runs all contenders in turn, so that a busy moment affects all of
+them. The figures are medians. Every contender syncs to disk, as tenuto does by default.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from tenuto.cli.bench_recall import command as recall
 from tenuto.cli.render import table
 from tenuto.cli.shared import guarded, show_json
 from tenuto.client import Tenuto
@@ -27,7 +28,7 @@ _TURN = {"role": "assistant", "content": "x" * 1_000}
 
 
 class Measured(NamedTuple):
-    """What one of them took for one thing."""
+    """The timing of one contender."""
 
     what: str
     who: str
@@ -37,7 +38,7 @@ class Measured(NamedTuple):
 
 
 def _contenders(place: Path, stack: ExitStack, history: list[Any]) -> Iterator[tuple[str, str, Callable[[int], Any]]]:
-    """Yield a topic, who, and what it does for each turn."""
+    """Yield a topic, the name of a contender, and the call it makes each turn."""
     agent = stack.enter_context(Tenuto("bench", place / "tenuto.db"))
     raw = sqlite3.connect(place / "raw.db", isolation_level=None)
     stack.callback(raw.close)
@@ -92,7 +93,7 @@ def _rewrite(path: Path, history: list[Any]) -> None:
 
 
 def measured(turns: int, place: Path) -> list[Measured]:
-    """Measure everything, in turn, for so many turns of a conversation that grows."""
+    """Measure all contenders in turn, over a growing conversation of `turns` turns."""
     history: list[Any] = []
     took: dict[tuple[str, str], list[float]] = {}
     with ExitStack() as stack:
@@ -117,20 +118,26 @@ def measured(turns: int, place: Path) -> list[Measured]:
     ]
 
 
-@click.command("bench")
-@click.option("--turns", default=500, show_default=True, help="How long the conversation gets.")
+@click.group("bench", invoke_without_command=True)
+@click.option("--turns", default=500, show_default=True, help="Length of the conversation.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
 @guarded
-def command(turns: int, *, as_json: bool) -> None:
-    """Measure this machine: what people use today beside tenuto, in one interleaved run, everything synced to disk.
+def command(context: click.Context, turns: int, *, as_json: bool) -> None:
+    """Compare tenuto with common alternatives on this machine, in one interleaved run, everything synced to disk.
 
     FIRST and LAST are medians over the first and the last tenth of a conversation of 1 KB a turn.
     """
+    if context.invoked_subcommand is not None:
+        return
     if turns < 10:
-        raise click.UsageError("Give at least 10 turns.")
+        raise click.UsageError("--turns must be at least 10.")
     with tempfile.TemporaryDirectory(prefix="tenuto-bench-", dir=".") as place:
         rows = measured(turns, Path(place))
     if as_json:
         show_json(rows)
     else:
         click.echo("\n".join(table(rows, Measured._fields)))
+
+
+command.add_command(recall)

@@ -1,4 +1,4 @@
-"""The table of operations as commands: arguments, options, help, tables, JSON and exit codes, all from the table."""
+"""Commands rendered from the table of operations: arguments, options, help, tables, JSON and exit codes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib.util
 import json
 import sys
 import typing
+from collections.abc import Callable
 from contextlib import nullcontext
 from types import UnionType
 from typing import Any, Literal, Union
@@ -14,19 +15,32 @@ import click
 
 from tenuto.cli import render
 from tenuto.cli.progress import Progress
-from tenuto.cli.shared import FAILURE, confirm, guarded, opened, show_json, store_options
+from tenuto.cli.shared import FAILURE, confirm, guarded, imported, opened, show_json, store_exists, store_options, where
 from tenuto.cli.waterfall import waterfall
 from tenuto.client import Tenuto
 from tenuto.errors import NotFound, UnknownType
-from tenuto.servers.jsonable import jsonable
-from tenuto.servers.operations import Operation, Parameter, called, groups
+from tenuto.kernel import unregistered
+from tenuto.operations import Operation, Parameter, called, groups
+from tenuto.operations.jsonable import jsonable
 
 _LONG = {"check": "checking everything", "checkpoint prune": "pruning"}
-"""What may take long, and what is said meanwhile."""
+"""Slow operations, and the text of their progress line."""
+
+
+_LINES: dict[str, Callable[[Any], list[str]]] = {
+    "checkpoint diff": render.differences,
+    "progress next": lambda found: [found.next_action] if found.next_action else [],
+    "progress show": lambda found: [found.markdown.rstrip()],
+    "resume": lambda found: [found.text.rstrip()] if found.text else [],
+    "runs show": waterfall,
+    "thread show": render.messages,
+    "workflows show": render.procedure,
+}
+"""Results that are printed in a form of their own."""
 
 
 class _Value(click.ParamType):  # type: ignore[type-arg]
-    """JSON, or plain text where it is none."""
+    """JSON, or plain text if the argument is not JSON."""
 
     name = "value"
 
@@ -40,7 +54,7 @@ class _Value(click.ParamType):  # type: ignore[type-arg]
 
 
 def command_of(name: str) -> click.Command:
-    """Return a command of the table: one, or a group of those that begin with the same word."""
+    """Return the command of an operation, or the group of the operations that begin with this word."""
     found = groups()
     for one in found[""]:
         if one.name == name:
@@ -57,14 +71,21 @@ def command_of(name: str) -> click.Command:
 
 def _command(operation: Operation, name: str) -> click.Command:
     @guarded
-    def run(*, url: str | None, tenant: str, as_json: bool, yes: bool = False, **given: Any) -> None:
+    def run(
+        *, url: str | None, tenant: str, as_json: bool, modules: tuple[str, ...], yes: bool = False, **given: Any
+    ) -> None:
+        for module in modules:
+            imported(module)
         if operation.asks is not None:
             confirm(operation.asks.format(**given), yes=yes)
+        if operation.name == "resume" and not store_exists(url):
+            return  # a hook of a project without a store prints nothing
         with opened(url, tenant, create=operation.writes and operation.asks is None) as agent:
             with Progress(_LONG[operation.name]) if operation.name in _LONG else nullcontext():
-                found = _called(operation, agent, given)
+                found = _found(operation, agent, given)
             if operation.streams:
-                _stream(operation, found, as_json=as_json)
+                with unregistered.allowed():  # the items are decoded as they arrive
+                    _stream(operation, found, as_json=as_json)
             elif as_json:
                 show_json(found)
             else:
@@ -80,7 +101,7 @@ def _command(operation: Operation, name: str) -> click.Command:
 
 
 def _help(operation: Operation) -> str:
-    """Return what a command does, and what it takes by position."""
+    """Return the help text of a command, with its positional arguments."""
     taken = [(one.name.upper(), one.help) for one in operation.parameters if one.positional and one.help]
     if not taken:
         return operation.help
@@ -88,21 +109,41 @@ def _help(operation: Operation) -> str:
     return operation.help + "\n\n\b\n" + "\n".join(f"{name.ljust(wide)}  {text}" for name, text in taken)
 
 
+def _found(operation: Operation, agent: Tenuto, given: dict[str, Any]) -> Any:
+    """Call an operation; a `NotFound` names the store, since the default one depends on the folder."""
+    try:
+        return _called(operation, agent, given)
+    except NotFound as error:
+        raise NotFound(f"{error} (store: {where(agent)})") from error
+
+
 def _called(operation: Operation, agent: Tenuto, given: dict[str, Any]) -> Any:
-    """Do what was asked; what is not there, or of an unknown type, a framework's adapter may know."""
+    """Call an operation; if something is missing or of an unknown type, retry with LangGraph's types and threads.
+
+    Types that are still unknown are shown by their names and data.
+    """
     try:
         return called(operation, agent, given)
-    except (NotFound, UnknownType):
-        if operation.writes or not importlib.util.find_spec("langgraph"):
+    except (NotFound, UnknownType) as error:
+        if isinstance(error, NotFound) and (operation.writes or not importlib.util.find_spec("langgraph")):
             raise
-        from tenuto.adapters.langgraph import TenutoSaver  # noqa: PLC0415 - it takes a second
+        if importlib.util.find_spec("langgraph"):
+            from tenuto.adapters.langgraph import TenutoSaver  # noqa: PLC0415 - slow import
 
-        TenutoSaver(agent)
-        return called(operation, agent, given)
+            TenutoSaver(agent)
+        with unregistered.allowed():
+            return called(operation, agent, given)
 
 
 def _with_store(command: click.Command) -> click.Command:
     @store_options
+    @click.option(
+        "--import",
+        "modules",
+        multiple=True,
+        metavar="MODULE",
+        help="Module that registers your types; may be repeated.",
+    )
     def none() -> None: ...
 
     command.params += reversed(none.__click_params__)  # type: ignore[attr-defined]
@@ -141,21 +182,24 @@ def _stream(operation: Operation, found: Any, *, as_json: bool) -> None:
 def _show(operation: Operation, found: Any) -> None:
     if operation.writes:  # quiet on success
         if getattr(found, "changed", True) is False:
-            click.echo("there was nothing to do", err=True)
+            click.echo("nothing to do", err=True)
         return
-    if operation.name == "runs show":
-        lines = waterfall(found)
-    elif operation.name == "workflows show":
-        lines = render.procedure(found)
-    elif operation.name == "thread show":
-        lines = render.messages(found)
-    elif operation.name == "checkpoint diff":
-        lines = render.differences(found)
+    if operation.name in _LINES:
+        lines = _LINES[operation.name](found)
     elif operation.rows:
         lines = render.table(found, operation.columns)
     else:
         lines = render.one(found)
     if lines:
         click.echo("\n".join(lines))
+        _left_out(operation, found)
     elif operation.rows:
-        click.echo("everything is as it was written" if operation.name == "check" else "none", err=True)
+        click.echo("no damage found" if operation.name == "check" else "none", err=True)
+
+
+def _left_out(operation: Operation, found: Any) -> None:
+    """Print how many rows a page left out, and how to see them."""
+    if more := getattr(found, "more", 0):
+        row, column = found[-1], operation.columns[0]
+        last = row[column] if isinstance(row, dict) else getattr(row, column)
+        click.echo(f"… {more:,} more: --after {last}, or a larger --limit", err=True)

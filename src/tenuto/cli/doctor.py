@@ -1,4 +1,4 @@
-"""`tenuto doctor`: what is wrong with the set-up, and what to do about it."""
+"""`tenuto doctor`: diagnose the setup and suggest fixes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "
 @store_options
 @guarded
 def command(url: str | None, tenant: str, *, as_json: bool) -> None:
-    """Find what is wrong with the set-up, and say what to do about it; exit 1 if anything is. Nothing is changed.
+    """Diagnose the setup and suggest fixes; exit 1 if there is a problem. Nothing is changed.
 
-    It looks at the versions and drivers, the folder, the disk, the store, its log, the clocks, and at runs with which
-    nobody goes on. Whether all that is stored is as it was written is asked with: tenuto check
+    Examines versions and drivers, the folder, the disk, the store, its log, the clocks, and runs that no worker
+    resumes. To verify the stored data, use: tenuto check
     """
     found = list(examined(url, tenant))
     if as_json:

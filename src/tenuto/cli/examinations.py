@@ -1,4 +1,4 @@
-"""What `tenuto doctor` looks at. Each examination is a function that yields findings; nothing is changed by looking."""
+"""The examinations of `tenuto doctor`. Each is a function that yields findings and changes nothing."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ import shutil
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tenuto import __version__, _machine
 from tenuto.backends import connect
 from tenuto.client import Tenuto
-from tenuto.errors import Damaged, MissingDriver, NewerFormat, StorageUnavailable, TenutoError
+from tenuto.errors import Damaged, MissingDriver, NewerFormat, NotFound, StorageUnavailable, TenutoError
 
 LOW, EMPTY = 500 * 1024 * 1024, 20 * 1024 * 1024
 LONG_LOG = 64 * 1024 * 1024
-"""Where a SQLite store cuts its log back when nobody reads what is in it; a longer one is being read."""
-SKEW, FUTURE, OVERDUE = 2.0, 60.0, 60.0
+"""A SQLite store truncates its log at this size unless a reader still needs it."""
+SKEW, FUTURE, OVERDUE, HUNG = 2.0, 60.0, 60.0, 3_600.0
 _EXTRAS = {"postgres": "psycopg", "redis": "redis"}
 
 
 class Diagnosis(NamedTuple):
-    """One thing that was looked at."""
+    """A finding."""
 
     status: Literal["ok", "warning", "error"]
     about: str
     """One word for programs: folder, disk, driver, clock, …"""
     what: str
     advice: str = ""
-    """What to do; empty where there is nothing to do."""
+    """What to do; empty if nothing."""
 
 
 def examined(url: str | None, tenant: str) -> Iterator[Diagnosis]:
-    """Look at everything, from the outside in."""
+    """Yield all findings, from the installation to the data."""
     yield Diagnosis("ok", "version", f"tenuto {__version__}, Python {sys.version.split()[0]}, {_extras()}")
     try:
         backend = connect(url)
@@ -50,7 +50,7 @@ def examined(url: str | None, tenant: str) -> Iterator[Diagnosis]:
     if path is not None:
         yield from file_system(path)
         if not path.exists():
-            advice = "Make one here with tenuto init, or say where it is with --url or $TENUTO_URL."
+            advice = "Create one here with tenuto init, or name another with --url or $TENUTO_URL."
             yield Diagnosis("warning", "store", f"there is no store at {path.absolute()}", advice)
             return
     try:
@@ -59,11 +59,11 @@ def examined(url: str | None, tenant: str) -> Iterator[Diagnosis]:
                 "error",
                 "schema",
                 f"the schema lacks {', '.join(missing)}",
-                "Run tenuto migrate; or tenuto migrate --sql, and have it run by somebody who may.",
+                "Run tenuto migrate; or print the SQL with tenuto migrate --sql for a role that may run DDL.",
             )
             return
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what they say is a finding here
+            warnings.simplefilter("ignore")  # each warning is a finding here
             with Tenuto("doctor", backend, tenant=tenant) as agent:
                 yield from inside(agent, backend)
     except TenutoError as error:
@@ -74,7 +74,7 @@ def _unopened(error: TenutoError) -> Diagnosis:
     if isinstance(error, NewerFormat):
         return Diagnosis("error", "format", "a newer tenuto wrote this store", str(error))
     if isinstance(error, Damaged):
-        return Diagnosis("error", "damage", "the store is damaged", f"{error} What is hurt is listed by: tenuto check")
+        return Diagnosis("error", "damage", "the store is damaged", f"{error} List the damage with: tenuto check")
     if isinstance(error, StorageUnavailable):
         return Diagnosis("error", "away", "the store cannot be reached", str(error))
     return Diagnosis("error", "store", f"the store cannot be used ({type(error).__name__})", str(error))
@@ -86,7 +86,7 @@ def _extras() -> str:
 
 
 def file_system(path: Path) -> Iterator[Diagnosis]:
-    """Look at the folder of a store in a file."""
+    """Examine the folder of a store in a file."""
     folder = next(place for place in path.absolute().parents if place.exists())
     kind = _machine.network_filesystem(folder)
     if kind is not None:
@@ -94,38 +94,38 @@ def file_system(path: Path) -> Iterator[Diagnosis]:
             "error",
             "network",
             f"{path} is on a network file system ({kind})",
-            "Locks and syncs there are not what SQLite needs. Use a local disk, or a server: postgresql://…, redis://…",
+            "Locks and syncs are not reliable there. Use a local disk, or a server: postgresql://…, redis://…",
         )
     if not os.access(folder, os.W_OK | os.X_OK) or (path.exists() and not os.access(path, os.W_OK)):
-        advice = "Give this user the right to write the file and its folder: SQLite keeps a log and a lock beside it."
+        advice = "Give this user the right to write the file and its folder: SQLite needs a log and a lock file there."
         yield Diagnosis("error", "folder", f"{path} cannot be written by this user", advice)
     free = shutil.disk_usage(folder).free
     if free < LOW:
         status: Literal["warning", "error"] = "error" if free < EMPTY else "warning"
-        advice = "Make room there, or move the store. Nothing that was acknowledged is lost by a full disk."
-        yield Diagnosis(status, "disk", f"only {size(free)} are left on the disk of {path}", advice)
+        advice = "Free some space, or move the store. A full disk does not lose acknowledged commits."
+        yield Diagnosis(status, "disk", f"only {size(free)} free on the disk of {path}", advice)
     else:
         yield Diagnosis("ok", "disk", f"{size(free)} free on the disk of {path}")
 
 
 def inside(agent: Tenuto, backend: Any) -> Iterator[Diagnosis]:
-    """Look at a store that is open."""
+    """Examine an open store."""
     stats = agent.store.stats()
-    yield Diagnosis("ok", "store", _told(stats))
+    yield Diagnosis("ok", "store", _summary(stats))
     survives = str(stats.get("survives", "kill and power loss"))
     if survives != "kill and power loss" and stats["backend"] != "volatile":
         yield Diagnosis(
             "warning",
             "durability",
-            f"what is acknowledged survives {survives}",
-            'Open it with durability="full", and let the server sync each commit, unless you mean that.',
+            f"acknowledged commits survive only {survives}",
+            'Open the store with durability="full" and let the server sync each commit, unless this is intended.',
         )
     yield from _log(stats)
     yield from _clock(agent, backend, stats)
     yield from _runs(agent)
 
 
-def _told(stats: Any) -> str:
+def _summary(stats: Any) -> str:
     kind, version = stats["backend"], stats.get("version")
     where = stats.get("path") or stats.get("place") or stats.get("where") or "memory"
     large = f", {size(stats['bytes'] + stats.get('wal_bytes', 0))}" if "bytes" in stats else ""
@@ -144,13 +144,13 @@ def _log(stats: Any) -> Iterator[Diagnosis]:
     yield Diagnosis(
         "warning",
         "log",
-        f"the log beside the store has {size(stats['wal_bytes'])}: somebody has been reading for a long time",
-        f"Reads find more and more to look through until that read ends. The file is open in: {named or 'nobody of this user'}.",
+        f"the write-ahead log has {size(stats['wal_bytes'])}: a read transaction has been open for a long time",
+        f"Reads get slower until that transaction ends. Processes with the file open: {named or 'none of this user'}.",
     )
 
 
 def holders(path: Path) -> list[tuple[int, str]]:
-    """Return which other processes of this user have a file open; none where the system does not tell."""
+    """Return the other processes of this user that have a file open; none if the system does not report them."""
     found = []
     try:
         wanted = path.stat()
@@ -165,7 +165,7 @@ def holders(path: Path) -> list[tuple[int, str]]:
             if any((one.st_dev, one.st_ino) == (wanted.st_dev, wanted.st_ino) for one in files):
                 found.append((pid, Path(f"/proc/{pid}/comm").read_text().strip()))
         except OSError:
-            continue  # somebody else's, or gone
+            continue  # another user's process, or it has exited
     return found
 
 
@@ -177,7 +177,7 @@ def _clock(agent: Tenuto, backend: Any, stats: Any) -> Iterator[Diagnosis]:
                 "warning",
                 "clock",
                 f"this machine's clock is {abs(skew):.1f} s {'behind' if skew > 0 else 'ahead of'} the store's",
-                "Leases and order are safe all the same; times that you compare are not. Let NTP set both.",
+                "Leases and order are safe; comparing times across machines is not. Synchronise both clocks with NTP.",
             )
     newest = max((one.written_at for one in agent.kernel.scan(b"", limit=1_000)), default=0.0)
     if "path" in stats:
@@ -187,7 +187,7 @@ def _clock(agent: Tenuto, backend: Any, stats: Any) -> Iterator[Diagnosis]:
             "warning",
             "clock",
             f"the store was written {newest - time.time():.0f} s in the future",
-            "A clock was set back since. Let NTP set it; versions and order are right all the same.",
+            "The clock was set back since. Synchronise it with NTP; versions and order are correct.",
         )
 
 
@@ -197,20 +197,27 @@ def _runs(agent: Tenuto) -> Iterator[Diagnosis]:
         yield Diagnosis(
             "warning",
             "interrupted",
-            f"{_count(interrupted, 'run')} interrupted, and nobody goes on: {_named(interrupted)}",
+            f"{_count(interrupted, 'run')} interrupted and not resumed: {_named(interrupted)}",
             "Make the same call again; or, for durable functions, start tenuto worker MODULE:AGENT",
         )
     now = agent.kernel.now()
-    late = [run for run in agent.runs.list(status="queued") if run.changed.timestamp() < now - OVERDUE]
-    late += [
-        run for run in agent.runs.list(status="waiting") if run.wakes and run.wakes.timestamp() < now - OVERDUE
-    ]  # fmt: skip
+    late = agent.runs._overdue(OVERDUE)
     if late:
         yield Diagnosis(
             "warning",
             "overdue",
-            f"{_count(late, 'run')} due, and nobody goes on: {_named(late)}",
+            f"{_count(late, 'run')} due and not resumed: {_named(late)}",
             "Start tenuto worker MODULE:AGENT, or make the same call again.",
+        )
+    hung = [(run, step) for run in agent.runs.list(status="running") for step in _hung(agent, run.id, now)]
+    if hung:
+        named = ", ".join(f"{run.id} in {step}" for run, step in hung[:3]) + (", …" if len(hung) > 3 else "")
+        yield Diagnosis(
+            "warning",
+            "hung",
+            f"{_count(hung, 'run')} in one step for over an hour: {named}",
+            "The process is alive and may wait for something for ever. See who holds it with tenuto runs show, and "
+            "give such steps a timeout=.",
         )
     doubts = agent.runs.list(status="in_doubt")
     if doubts:
@@ -218,20 +225,29 @@ def _runs(agent: Tenuto) -> Iterator[Diagnosis]:
             "warning",
             "in_doubt",
             f"{_count(doubts, 'run')} in doubt: {_named(doubts)}",
-            "Whether the step happened is for people to say. See tenuto inbox list, then tenuto inbox answer",
+            "A person must say whether the step happened. See tenuto inbox list, then tenuto inbox answer",
         )
 
 
-def _count(runs: list[Any], noun: str) -> str:
+def _hung(agent: Tenuto, run_id: str, now: float) -> list[str]:
+    """Return the steps of a running run that have not ended for `HUNG` seconds."""
+    try:
+        steps = agent.runs.get(run_id).steps
+    except NotFound:  # deleted meanwhile
+        return []
+    return [one.name for one in steps if one.status == "running" and one.started.timestamp() < now - HUNG]
+
+
+def _count(runs: Sequence[Any], noun: str) -> str:
     return f"1 {noun} is" if len(runs) == 1 else f"{len(runs)} {noun}s are"
 
 
-def _named(runs: list[Any]) -> str:
+def _named(runs: Sequence[Any]) -> str:
     return ", ".join(run.id for run in runs[:3]) + (", …" if len(runs) > 3 else "")
 
 
 def size(count: float) -> str:
-    """Return a number of bytes as people read it."""
+    """Return a number of bytes in a readable unit."""
     for unit in ("bytes", "KB", "MB", "GB"):
         if count < 1024 or unit == "GB":
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"

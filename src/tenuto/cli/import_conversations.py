@@ -1,4 +1,4 @@
-"""`tenuto import openai-sessions` and `tenuto import json`: conversations, brought into a store as threads."""
+"""`tenuto import openai-sessions` and `tenuto import json`: import conversations as threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Conversation(NamedTuple):
-    """What --json says of a conversation, in a line."""
+    """The --json output: one line per conversation."""
 
     thread: str
     messages: int
@@ -27,9 +27,9 @@ class Conversation(NamedTuple):
 
 @click.command("openai-sessions")
 @click.argument("source", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--session", "wanted", multiple=True, help="Only this session; may be given several times.")
-@click.option("--sessions-table", default="agent_sessions", show_default=True, help="As SQLiteSession was given it.")
-@click.option("--messages-table", default="agent_messages", show_default=True, help="As SQLiteSession was given it.")
+@click.option("--session", "wanted", multiple=True, help="Only this session; may be repeated.")
+@click.option("--sessions-table", default="agent_sessions", show_default=True, help="Table name of the sessions.")
+@click.option("--messages-table", default="agent_messages", show_default=True, help="Table name of the messages.")
 @store_options
 @guarded
 def openai_sessions(
@@ -42,9 +42,9 @@ def openai_sessions(
     *,
     as_json: bool,
 ) -> None:
-    """Bring in the sessions of SOURCE, the file of an OpenAI Agents SDK's SQLiteSession; each becomes a thread.
+    """Import the sessions of SOURCE, the file of an OpenAI Agents SDK's SQLiteSession; each becomes a thread.
 
-    Every thread is compared with the source at the end. An import that was cut off is done again and goes on.
+    At the end every thread is compared with the source. An interrupted import resumes when it is run again.
     The source is only read.
     """
     from tenuto.adapters import _imports  # noqa: PLC0415 - only when it is called
@@ -54,14 +54,14 @@ def openai_sessions(
 
 @click.command("json")
 @click.argument("source", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--thread", help="The thread that a list of messages becomes; else the name of the file.")
+@click.option("--thread", help="Thread for a single list of messages; default: the file name.")
 @store_options
 @guarded
 def json_file(source: Path, thread: str | None, url: str | None, tenant: str, *, as_json: bool) -> None:
-    """Bring in the conversations of SOURCE, a file of JSON or JSON lines.
+    """Import the conversations of SOURCE, a file of JSON or JSON lines.
 
-    It holds a list of messages, {"messages": [...]}, lists of messages by the id of their thread, or a line of JSON for
-    each message, or for each {"thread": "...", "messages": [...]}. The source is only read.
+    JSON: a list of messages, {"messages": [...]}, or an object of lists by thread id. JSON lines: a message a line, or
+    {"thread": "...", "messages": [...]} a line. The source is only read.
     """
     from tenuto.adapters import _imports  # noqa: PLC0415 - only when it is called
 
@@ -74,12 +74,12 @@ def _bring(found: Iterator[Found], wanted: tuple[str, ...], url: str | None, ten
     every = [one for one in found if not wanted or one.thread in wanted]
     missing = sorted(set(wanted) - {one.thread for one in every})
     if missing:
-        raise NotFound(f"The source has no session {missing[0]!r}.")
+        raise NotFound(f"The source has no session {missing[0]!r}. Nothing was imported.")
     with opened(url, tenant, create=True) as agent:
         for one in every:
-            with Progress(f"bringing in {one.thread}"):
+            with Progress(f"importing {one.thread}"):
                 done = _imports.bring(agent, one)
             if as_json:
                 click.echo(json.dumps(Conversation(**done._asdict())._asdict(), ensure_ascii=False))
             else:
-                click.echo(f"{done.thread}: {done.messages} messages ({done.new} new), as in the source")
+                click.echo(f"{done.thread}: {done.messages} messages ({done.new} new), equal to the source")

@@ -1,4 +1,4 @@
-"""`tenuto migrate`: the schema of a Postgres store."""
+"""`tenuto migrate`: create or upgrade the schema of a Postgres store."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from tenuto.cli.shared import FAILURE, guarded, show_json
 
 
 class Lacking(NamedTuple):
-    """What --json says: which migrations are not applied, none after they were."""
+    """The --json output: the migrations that are not applied."""
 
     missing: list[str]
 
 
 class Statements(NamedTuple):
-    """What --json says with --sql."""
+    """The --json output with --sql."""
 
     sql: str
 
 
 @click.command("migrate")
-@click.option("--url", envvar="TENUTO_URL", required=True, help="The Postgres store; $TENUTO_URL if not given.")
-@click.option("--sql", "as_sql", is_flag=True, help="Print the SQL for somebody who may run it, and change nothing.")
-@click.option("--role", help="With --sql: also grant this role what a client needs.")
-@click.option("--check", is_flag=True, help="Tell what is missing, exit 1 if anything is, and change nothing.")
+@click.option("--url", envvar="TENUTO_URL", required=True, help="URL of the Postgres store; default: $TENUTO_URL.")
+@click.option("--sql", "as_sql", is_flag=True, help="Print the SQL for a role that may run DDL, and change nothing.")
+@click.option("--role", help="With --sql: also grant this role the rights of a client.")
+@click.option("--check", is_flag=True, help="List missing migrations, exit 1 if there are any, and change nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @guarded
 def command(url: str, as_sql: bool, role: str | None, check: bool, as_json: bool) -> None:  # noqa: FBT001 - click's way
-    """Create or upgrade the schema of a Postgres store. Other stores do it when they are opened."""
+    """Create or upgrade the schema of a Postgres store. Other stores migrate when they are opened."""
     backend = connect(url)
     if not hasattr(backend, "migrate_check"):
-        raise click.UsageError("Only a Postgres store is migrated by a command; others when they are opened.")
-    from tenuto.backends._postgres_schema import migration_sql  # noqa: PLC0415 - it brings the driver
+        raise click.UsageError("This is not a Postgres store. Other stores migrate when they are opened.")
+    from tenuto.backends.postgres.schema import migration_sql  # noqa: PLC0415 - imports the driver
 
     if as_sql:
         sql = migration_sql(backend.schema, role=role)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""How results look in a terminal: tables, records, conversations, differences."""
+"""Render results for a terminal: tables, records, conversations, differences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any, Final
 
 import click
 
-from tenuto.servers.jsonable import jsonable
+from tenuto.kernel import codec
+from tenuto.kernel.unregistered import Unregistered
+from tenuto.operations.jsonable import jsonable
 
 _STATUS: Final = {
     "completed": "green",
@@ -33,7 +35,7 @@ _ROLES: Final = {"system": "magenta", "user": "cyan", "assistant": "green", "too
 
 
 def text(value: Any) -> str:
-    """Return a value in one line."""
+    """Return a value as one line of text."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -42,29 +44,44 @@ def text(value: Any) -> str:
         return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
     if isinstance(value, bool | int | float):
         return str(value)
+    return _compact(value)
+
+
+def _compact(value: Any) -> str:
+    """Return a value as JSON in which application types have their names: `Invoice {"number": 3}`."""
+    if isinstance(value, Unregistered):
+        return f"{value.name} {_compact(value.data)}"
+    if codec.is_registered(type(value)):
+        return f"{type(value).__name__} {json.dumps(jsonable(value), ensure_ascii=False)}"
+    if isinstance(value, Mapping):
+        pairs = ((key if isinstance(key, str) else repr(key), inner) for key, inner in value.items())
+        return "{" + ", ".join(f"{json.dumps(k, ensure_ascii=False)}: {_compact(v)}" for k, v in pairs) + "}"
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return "[" + ", ".join(map(_compact, value)) + "]"
     return json.dumps(jsonable(value), ensure_ascii=False)
 
 
 def width() -> int:
-    """Return how wide the terminal is."""
+    """Return the width of the terminal."""
     return shutil.get_terminal_size((120, 24)).columns
 
 
 def styled(name: str, value: str, padded: str) -> str:
-    """Return a cell in its colour."""
+    """Return a cell, coloured if it is a status."""
     colour = _STATUS.get(value) if name == "status" else None
     return click.style(padded, fg=colour) if colour else padded
 
 
 def table(rows: Sequence[Any], columns: Sequence[str]) -> list[str]:
-    """Return rows as lines: a head, and each column as wide as it needs to be while there is room."""
+    """Return rows as lines under a header; the widest columns shrink to fit the terminal."""
     cells = [[text(_part(row, name)) for name in columns] for row in rows]
     if not cells:
         return []
     wide = [max(len(name), *(len(line[at]) for line in cells)) for at, name in enumerate(columns)]
     room = width() - 2 * (len(columns) - 1)
-    while sum(wide) > room and max(wide) > 12:
-        wide[wide.index(max(wide))] -= 1
+    whole = {at for at, name in enumerate(columns) if name == "id"}  # for the next command: never cut
+    while sum(wide) > room and (most := max(w for at, w in enumerate(wide) if at not in whole)) > 12:
+        wide[next(at for at, w in enumerate(wide) if w == most and at not in whole)] -= 1
     head = "  ".join(name.replace("_", " ").upper().ljust(wide[at]) for at, name in enumerate(columns))
     lines = [click.style(head.rstrip(), bold=True)]
     for line in cells:
@@ -74,26 +91,31 @@ def table(rows: Sequence[Any], columns: Sequence[str]) -> list[str]:
 
 
 def one(value: Any) -> list[str]:
-    """Return one thing as lines of a name and a value each."""
-    fields = value if isinstance(value, Mapping) else {name: getattr(value, name) for name in _names(value)}
+    """Return a record as lines of name and value; the keys of a user's dict are printed unchanged."""
+    if isinstance(value, Mapping):
+        fields = {str(key): inner for key, inner in value.items()}
+    else:
+        fields = {name.replace("_", " "): getattr(value, name) for name in _names(value)}
     if not fields:
         return []
-    wide = max(len(str(name)) for name in fields)
-    return [
-        f"{click.style(str(name).replace('_', ' ').ljust(wide), dim=True)}  {styled(str(name), text(inner), text(inner))}"
-        for name, inner in fields.items()
-    ]
+    wide = max(map(len, fields))
+    lines = []
+    for name, inner in fields.items():
+        first, *rest = inner.splitlines() or [""] if name == "traceback" and inner else [text(inner)]
+        lines.append(f"{click.style(name.ljust(wide), dim=True)}  {styled(name, first, first)}")
+        lines += [f"{'':{wide}}  {line}" for line in rest]
+    return lines
 
 
 def procedure(found: Any) -> list[str]:
-    """Return a workflow as lines: how far it is, and its steps."""
+    """Return a workflow as lines: its progress and its steps."""
     head = f"{click.style(found.name, bold=True)}  {styled('status', found.status, found.status)}  {found.progress:.0%}"
     said = [{**step, "note": step["error"] or step["reason"] or step["result"]} for step in found.steps]
     return [head, *table(said, ("step", "action", "status", "attempts", "note"))]
 
 
 def messages(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a conversation as it reads."""
+    """Return messages as lines: role and content."""
     lines = []
     for row in rows:
         role = str(row.get("role", "?"))
@@ -106,10 +128,10 @@ def messages(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def differences(rows: Sequence[Any]) -> list[str]:
-    """Return what changed, in colour."""
+    """Return differences as coloured lines."""
     lines = []
     for row in rows:
-        path = ".".join(str(step) for step in row.path) or "the whole"
+        path = ".".join(str(step) for step in row.path) or "(all)"
         if row.kind != "added":
             lines.append(click.style(f"- {path}: {text(row.old)}", fg="red"))
         if row.kind != "removed":
@@ -118,7 +140,10 @@ def differences(rows: Sequence[Any]) -> list[str]:
 
 
 def _part(row: Any, name: str) -> Any:
-    return row.get(name) if isinstance(row, Mapping) else getattr(row, name)
+    value = row.get(name) if isinstance(row, Mapping) else getattr(row, name)
+    # A run that waits although its answer has come: no worker has taken it yet.
+    due = getattr(row, "due", None) if name == "status" else None
+    return f"{value} ({due}, due)" if isinstance(due, str) else value
 
 
 def _names(value: Any) -> Sequence[str]:

@@ -1,35 +1,40 @@
-"""`tenuto worker` and `tenuto runs recover`: going on with durable runs, whose code is the user's."""
+"""`tenuto worker` and `tenuto runs recover`: import the user's module, execute its durable runs and its tasks."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
+import signal as signals
 import sys
-from typing import Any, NamedTuple
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
 
 import click
 
 from tenuto.aio import AsyncTenuto
 from tenuto.cli.render import table
-from tenuto.cli.shared import guarded, show_json
+from tenuto.cli.shared import guarded, imported, show_json
 from tenuto.client import Tenuto
+from tenuto.errors import Closed, TenutoError
+
+log: Final = logging.getLogger("tenuto.people")
 
 
 class Became(NamedTuple):
-    """What --json says of a run that was gone on with."""
+    """The --json output: a run and its new status."""
 
     id: str
     became: str
 
 
 def _found(agent: str) -> Tenuto | AsyncTenuto:
-    """Import the client that somebody's module has."""
+    """Import the client from the user's module."""
     where, _, name = agent.partition(":")
-    sys.path.insert(0, "")
     try:
-        found = getattr(importlib.import_module(where), name or "agent")
-    except (ImportError, AttributeError) as error:
+        found = getattr(imported(where), name or "agent")
+    except AttributeError as error:
         raise click.UsageError(f"{agent} cannot be imported: {error}. Give it as MODULE:AGENT.") from error
     if not isinstance(found, Tenuto | AsyncTenuto):
         raise click.UsageError(f"{agent} is a {type(found).__name__}, not a Tenuto or AsyncTenuto.")
@@ -38,29 +43,88 @@ def _found(agent: str) -> Tenuto | AsyncTenuto:
 
 @click.command("worker")
 @click.argument("agent", metavar="MODULE:AGENT")
-@click.option("--concurrency", default=4, show_default=True, help="How many runs to go on with at once.")
-@click.option("--poll", default=0.25, show_default=True, help="Seconds between two looks for runs.")
-@click.option("--grace", default=30.0, show_default=True, help="Seconds for steps in flight to end when told to stop.")
+@click.option("--concurrency", default=4, show_default=True, help="Maximum number of concurrent runs.")
+@click.option("--poll", default=0.25, show_default=True, help="Seconds between polls for runs.")
+@click.option("--grace", default=30.0, show_default=True, help="Seconds that running steps get to finish after a stop.")
+@click.option("--queue", "queues", multiple=True, metavar="NAME=HANDLER", help="Also execute the tasks of this queue.")
 @guarded
-def command(agent: str, concurrency: int, poll: float, grace: float) -> None:
-    """Go on with durable runs that are queued, interrupted or due, until SIGTERM or Ctrl-C.
+def command(agent: str, concurrency: int, poll: float, grace: float, queues: tuple[str, ...]) -> None:
+    """Resume durable runs that are queued, interrupted or due, until SIGTERM or Ctrl-C; escalate and notify too.
 
-    MODULE:AGENT is where your Tenuto or AsyncTenuto is, e.g. `app.main:agent`; importing the module registers its
-    durable functions.
+    MODULE:AGENT names your Tenuto or AsyncTenuto, e.g. `app.main:agent`; importing the module registers its
+    durable functions. HANDLER is a function of the same module, called with each task of the queue NAME.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     found = _found(agent)
-    options: Any = {"concurrency": concurrency, "poll": poll, "grace": grace, "on_signal": True}
+    handlers = [_handler(agent, one) for one in queues]
+    stop = threading.Event()  # one for all workers: a signal stops them together
+    options: Any = {"concurrency": concurrency, "poll": poll, "grace": grace, "stop": stop}
+    for number in (signals.SIGTERM, signals.SIGINT):
+        signals.signal(number, lambda *_: stop.set())
     if isinstance(found, Tenuto):
-        with found:
-            found.runs.work(**options)
+        with found, people(found, poll):
+            _work(found, handlers, options)
     else:
-        asyncio.run(_work(found, options))
+        asyncio.run(_work_async(found, handlers, options, poll))
 
 
-async def _work(agent: AsyncTenuto, options: dict[str, Any]) -> None:
+def _handler(agent: str, given: str) -> tuple[str, Any]:
+    """Return a queue's name and its handler, from NAME=HANDLER."""
+    queue, _, name = given.partition("=")
+    handler = getattr(sys.modules[agent.partition(":")[0]], name, None)
+    if not queue or not callable(handler):
+        raise click.UsageError(f"--queue {given} names no function of the module. Give it as NAME=HANDLER.")
+    return queue, handler
+
+
+def _work(agent: Tenuto, handlers: list[tuple[str, Any]], options: dict[str, Any]) -> None:
+    others = [threading.Thread(target=agent.tasks.work, args=one, kwargs=options) for one in handlers]
+    for thread in others:
+        thread.start()
+    try:
+        agent.runs.work(**options)
+    finally:
+        options["stop"].set()
+        for thread in others:
+            thread.join()
+
+
+async def _work_async(
+    agent: AsyncTenuto, handlers: list[tuple[str, Any]], options: dict[str, Any], poll: float
+) -> None:
     async with agent:
-        await agent.runs.work(**options)
+        with people(agent._sync, poll):
+            await asyncio.gather(agent.runs.work(**options), *(agent.tasks.work(*one, **options) for one in handlers))
+
+
+@contextmanager
+def people(agent: Tenuto, poll: float) -> Iterator[None]:
+    """Escalate questions and deliver notifications on a thread of its own, until the block ends."""
+    stop = threading.Event()
+
+    def look() -> None:
+        failed = False
+        while not stop.is_set():
+            try:
+                fired = agent._fire_due()
+            except Closed:
+                return
+            except TenutoError as error:
+                if not failed:  # one warning for an outage, however long
+                    log.warning("Looking for questions that are due failed and will be retried: %s", error)
+                fired, failed = 0, True
+            else:
+                failed = False
+            if not fired:
+                stop.wait(poll)
+
+    thread = threading.Thread(target=look, name="tenuto-people", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(15)  # a delivery takes up to 10 s
 
 
 @click.command("recover")
@@ -68,7 +132,7 @@ async def _work(agent: AsyncTenuto, options: dict[str, Any]) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @guarded
 def recover(agent: str, *, as_json: bool) -> None:
-    """Go on, now and here, with registered runs that were interrupted or are due; say what became of each."""
+    """Resume the registered runs that are interrupted or due, in this process; print the new status of each."""
     found = _found(agent)
     if isinstance(found, Tenuto):
         with found:
@@ -81,7 +145,7 @@ def recover(agent: str, *, as_json: bool) -> None:
     elif rows:
         click.echo("\n".join(table(rows, ("id", "became"))))
     else:
-        click.echo("nothing was interrupted or due", err=True)
+        click.echo("no run was interrupted or due", err=True)
 
 
 async def _recover(agent: AsyncTenuto) -> dict[str, str]:

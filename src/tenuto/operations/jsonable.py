@@ -1,4 +1,4 @@
-"""Values as JSON, and the schema that such JSON has: for programs that read what operations return."""
+"""Convert the results of operations to JSON, and types to the matching JSON Schema."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_type_hints
 from uuid import UUID
+
+from tenuto.kernel.unregistered import Unregistered
 
 _PLAIN: Final[dict[Any, dict[str, Any]]] = {
     str: {"type": "string"},
@@ -27,7 +29,10 @@ _PLAIN: Final[dict[Any, dict[str, Any]]] = {
 
 
 def jsonable(value: Any) -> Any:  # noqa: C901, PLR0911 - one branch a type
-    """Return a value as JSON can hold it: times as ISO 8601, bytes as base64, records as objects."""
+    """Return a JSON-compatible value: times as ISO 8601, bytes as base64, records as objects.
+
+    A value of an application type is its fields, whether the type is registered here or not.
+    """
     if value is None or isinstance(value, str | bool | int | float):
         return value.value if isinstance(value, Enum) else value
     if isinstance(value, datetime | date | time):
@@ -40,6 +45,8 @@ def jsonable(value: Any) -> Any:  # noqa: C901, PLR0911 - one branch a type
         return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {one.name: jsonable(getattr(value, one.name)) for one in dataclasses.fields(value)}
+    if isinstance(value, Unregistered):
+        return jsonable(value.data)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return {name: jsonable(inner) for name, inner in zip(value._fields, value, strict=True)}
     if isinstance(value, Mapping):
@@ -52,7 +59,7 @@ def jsonable(value: Any) -> Any:  # noqa: C901, PLR0911 - one branch a type
 
 
 def schema(kind: Any) -> dict[str, Any]:  # noqa: PLR0911 - one branch a type
-    """Return the JSON Schema of what `jsonable` makes of a type."""
+    """Return the JSON Schema of a type as `jsonable` renders it."""
     if kind in _PLAIN:
         return dict(_PLAIN[kind])
     origin, inner = typing.get_origin(kind), typing.get_args(kind)

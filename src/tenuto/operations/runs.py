@@ -1,39 +1,44 @@
-"""Runs and questions, as operations."""
+"""Operations on runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from tenuto.capabilities.questions import Happened, NotHappened, Question
-from tenuto.capabilities.runs import Emitted
-from tenuto.capabilities.runviews import RunInfo, RunRecord
+from tenuto.capabilities.runs import Emitted, RunInfo, RunRecord, RunStatus
 from tenuto.client import Tenuto
-from tenuto.servers.table import Done, Value, operation
+from tenuto.kernel.durations import seconds
+from tenuto.operations.table import Done, Value, operation, page
 
-RunStatus = Literal["queued", "running", "waiting", "interrupted", "in_doubt", "failed", "completed", "cancelled"]
-QuestionStatus = Literal["pending", "answered", "cancelled", "expired"]
-
-# -- runs -----------------------------------------------------------------------------------------------------------
-
-RunId = Annotated[str, "The run"]
+_ALL = 1_000_000
+RunId = Annotated[str, "Run id"]
 
 
-@operation("runs list", "id", "status", "function", "user", "created", "changed")
+@operation("runs list", "id", "status", "function", "user", "created_at", "updated_at")
 def runs_list(
     agent: Tenuto,
     *,
-    status: Annotated[RunStatus | None, "Only those"] = None,
-    user: Annotated[str | None, "Only this user's"] = None,
-    limit: Annotated[int, "How many at most"] = 100,
+    status: Annotated[RunStatus | None, "Only runs with this status"] = None,
+    user: Annotated[str | None, "Only runs of this user"] = None,
+    function: Annotated[str | None, "Only runs of this durable function"] = None,
+    since: Annotated[str | None, 'Only runs created within this time, e.g. "24h"'] = None,
+    after: Annotated[str | None, "Start after the run with this id"] = None,
+    limit: Annotated[int, "Maximum number of runs"] = 100,
 ) -> list[RunInfo]:
-    """List runs."""
-    return agent.runs.list(status, user, limit=limit)
+    """List runs, newest first."""
+    earliest = None if since is None else agent.kernel.now() - seconds(since, "since")
+    found = [
+        run
+        for run in agent.runs.list(status, user, limit=_ALL)
+        if function in (None, run.function) and (earliest is None or run.created_at.timestamp() >= earliest)
+    ]
+    found.sort(key=lambda run: (run.created_at, run.id), reverse=True)
+    return page(found, lambda run: run.id, after, limit)
 
 
 @operation("runs show")
 def runs_show(agent: Tenuto, run: RunId) -> RunRecord:
-    """Show a run with its steps: attempts, what was reused, what is in doubt, what it waits for."""
+    """Show a run and its steps: attempts, reused results, doubts, and what it waits for."""
     return agent.runs.get(run)
 
 
@@ -42,10 +47,10 @@ def runs_watch(
     agent: Tenuto,
     run: RunId,
     *,
-    after: Annotated[int | None, "Go on behind this number"] = None,
-    timeout: Annotated[str | None, "End when nothing has come for so long"] = None,
+    after: Annotated[int | None, "Start after this number"] = None,
+    timeout: Annotated[str | None, "Stop after this long without a new value"] = None,
 ) -> Iterator[Emitted]:
-    """Show what a run emits, as it lands, until it is over."""
+    """Print the values that a run emits, as they arrive, until the run ends."""
     return agent.runs.watch(run, after=after, timeout=timeout)
 
 
@@ -53,14 +58,14 @@ def runs_watch(
 def runs_fork(
     agent: Tenuto,
     run: RunId,
-    new: Annotated[str, "The id of the fork"],
+    new: Annotated[str, "Id of the new run"],
     *,
-    at: Annotated[str | None, "The step to go on from; without it, the first that is not done"] = None,
-    occurrence: Annotated[str, "Which step of that name: a number, or its key"] = "1",
-    args: Annotated[Any, "The arguments of that step, a JSON list"] = None,
-    results: Annotated[Any, "Results of steps before it, a JSON object by name"] = None,
+    at: Annotated[str | None, "Step to continue from; default: the first step that is not done"] = None,
+    occurrence: Annotated[str, "Which step of that name: its number or its key"] = "1",
+    args: Annotated[Any, "New arguments of that step, as a JSON list"] = None,
+    results: Annotated[Any, "New results of earlier steps, as a JSON object by name"] = None,
 ) -> RunInfo:
-    """Begin another run with what this one had done before a step; the original stays as it is."""
+    """Start another run from the recorded steps before a given step. The original is unchanged."""
     which: int | str = occurrence
     if occurrence.isdecimal() and not any((s.name, s.key) == (at, occurrence) for s in agent.runs.get(run).steps):
         which = int(occurrence)
@@ -69,77 +74,26 @@ def runs_fork(
 
 @operation("runs retry", writes=True)
 def runs_retry(agent: Tenuto, run: RunId) -> RunInfo:
-    """Let a run that failed or was cancelled go on; it is queued for a worker."""
+    """Retry a failed or cancelled run: queue it for a worker."""
     agent.runs.retry(run)
     return agent.runs.info(run)
 
 
-@operation("runs cancel", asks="Cancel the run {run!r}, and those that it began?")
+@operation("runs cancel", asks="Cancel the run {run!r} and its child runs?")
 def runs_cancel(agent: Tenuto, run: RunId) -> Done:
-    """Cancel a run and those it began: nothing more begins; it may be retried later."""
+    """Cancel a run and its child runs. No further step starts; the run can be retried later."""
     return Done(agent.runs.cancel(run))
 
 
 @operation("runs signal", writes=True)
 def runs_signal(
-    agent: Tenuto, run: RunId, event: Annotated[str, "What the run waits for"], payload: Value = None
+    agent: Tenuto, run: RunId, event: Annotated[str, "Event that the run waits for"], payload: Value = None
 ) -> Done:
-    """Send a signal to a run; of two that come before it is taken the first counts."""
+    """Send a signal to a run. If two arrive before the run reads one, the first counts."""
     return Done(agent.signal(run, event, payload))
 
 
-@operation("runs delete", asks="Take the run {run!r} and its record away, for good?")
+@operation("runs delete", asks="Delete the run {run!r} and its record permanently?")
 def runs_delete(agent: Tenuto, run: RunId) -> Done:
-    """Take a run and its record away, for good; its conversation stays."""
+    """Delete a run and its record permanently. Its thread stays."""
     return Done(agent.runs.delete(run))
-
-
-# -- questions ------------------------------------------------------------------------------------------------------
-
-QuestionId = Annotated[str, "The question; or the run that asks it, if it asks one"]
-
-
-def _question(agent: Tenuto, given: str) -> str:
-    """Return the id of a question: the one given, or the only open one of the run that is given."""
-    asked = agent.inbox.list(run=given)
-    return asked[0].id if len(asked) == 1 else given
-
-
-@operation("inbox list", "id", "text", "to", "run", "deadline")
-def inbox_list(
-    agent: Tenuto,
-    *,
-    to: Annotated[str | None, "Only those to them"] = None,
-    status: Annotated[QuestionStatus, "Which"] = "pending",
-) -> list[Question]:
-    """List questions that wait for an answer."""
-    return agent.inbox.list(to, status)
-
-
-@operation("inbox show")
-def inbox_show(agent: Tenuto, question: QuestionId) -> Question:
-    """Show a question, what it is about, and what became of it."""
-    return agent.inbox.get(_question(agent, question))
-
-
-@operation("inbox answer", writes=True)
-def inbox_answer(
-    agent: Tenuto,
-    question: QuestionId,
-    answer: Value,
-    *,
-    by: Annotated[str | None, "Who answers"] = None,
-    result: Annotated[Any, "For a step in doubt that happened: what came of it, JSON or text"] = None,
-) -> Question:
-    """Answer a question, once; the run that waits for it goes on. A step in doubt: happened, or "not happened"."""
-    if answer == "happened" and result is not None:
-        answer = Happened(result)
-    elif answer == "not happened":
-        answer = NotHappened()
-    return agent.inbox.answer(_question(agent, question), answer, by=by)
-
-
-@operation("inbox cancel", asks="Take the question {question!r} back?")
-def inbox_cancel(agent: Tenuto, question: QuestionId, *, by: Annotated[str | None, "Who"] = None) -> Question:
-    """Take a question back; the run that waits for it goes on with an error."""
-    return agent.inbox.cancel(_question(agent, question), by=by)

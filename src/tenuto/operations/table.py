@@ -1,25 +1,26 @@
-"""One table of what can be done to a store from outside; the command line renders it, and servers will.
+"""The table of operations on a store. The command line and the HTTP server render it.
 
-An operation is a function of a client: what it takes by position is what it is about, what it takes by name are
-options, its docstring says what it does, its annotation what it returns. So its help, its arguments, its JSON and
-the schema of that JSON are one thing, written once.
+An operation is a function of a client. Positional parameters become arguments, keyword parameters become options,
+the docstring becomes the help text, and the return annotation becomes the JSON Schema. Each is written once.
 """
 
 from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 from tenuto.client import Tenuto
+from tenuto.errors import InvalidInput, NotFound
 
+T = TypeVar("T")
 Value = Annotated[Any, "JSON, or plain text"]
 
 
 class Parameter(NamedTuple):
-    """One thing that an operation takes."""
+    """A parameter of an operation."""
 
     name: str
     kind: Any
@@ -30,62 +31,66 @@ class Parameter(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What an operation that changes something says: whether there was something to change."""
+    """The result of a change: whether anything was changed."""
 
     changed: bool
 
 
 class Stored(NamedTuple):
-    """What a write says: the version it made."""
+    """The result of a write: the new version."""
 
     version: int
 
 
 class Number(NamedTuple):
-    """How many."""
+    """The result of a count."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One thing that can be done."""
+    """An operation on a store."""
 
     name: str
-    """Its words: "runs list"."""
+    """The command words: "runs list"."""
     call: Callable[..., Any]
     help: str
     parameters: tuple[Parameter, ...]
     returns: Any
     columns: tuple[str, ...]
-    """What a table of its rows shows; all else is in the JSON."""
+    """The columns of the printed table; the JSON has all fields."""
     writes: bool
     asks: str | None
-    """What is asked before it is done, if it cannot be undone."""
+    """The confirmation question, if the operation cannot be undone."""
+    local: bool = False
+    """True if it reads or writes files of this machine, so that no server offers it."""
 
     @property
     def streams(self) -> bool:
-        """Tell whether what it returns comes bit by bit."""
+        """Return whether the result is a stream."""
         return typing.get_origin(self.returns) in (Iterator, typing.get_origin(Iterator[Any]))
 
     @property
     def item(self) -> Any:
-        """Return the type of one of the things that it returns."""
+        """Return the type of one item of the result."""
         return typing.get_args(self.returns)[0] if self.streams or self.rows else self.returns
 
     @property
     def rows(self) -> bool:
-        """Tell whether it returns a list of things."""
+        """Return whether the result is a list."""
         return typing.get_origin(self.returns) is list
 
 
 OPERATIONS: dict[str, Operation] = {}
+_FILES = ("file", "files", "folder", "path", "paths", "pattern")
+"""Names of parameters that are files of this machine: such an operation is always local."""
 
 
 def operation(
-    name: str, *columns: str, writes: bool = False, asks: str | None = None
+    name: str, *columns: str, writes: bool = False, asks: str | None = None, local: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Put a function into the table."""
+    """Register a function as an operation."""
 
     def put(call: Callable[..., Any]) -> Callable[..., Any]:
         hints = get_type_hints(call, include_extras=True)
@@ -98,16 +103,45 @@ def operation(
             default = None if required else one.default
             positional = one.kind is not inspect.Parameter.KEYWORD_ONLY
             found.append(Parameter(one.name, kind, text, required, default, positional))
+        files = local or any(one.name in _FILES for one in found)
         OPERATIONS[name] = Operation(
-            name, call, inspect.getdoc(call) or "", tuple(found), hints["return"], columns, writes or bool(asks), asks
+            name,
+            call,
+            inspect.getdoc(call) or "",
+            tuple(found),
+            hints["return"],
+            columns,
+            writes or bool(asks),
+            asks,
+            files,
         )
         return call
 
     return put
 
 
+class Rows(list[T]):
+    """One page of a list, and how many rows come after it."""
+
+    more = 0
+
+
+def page(rows: Sequence[T], cursor: Callable[[T], str], after: str | None, limit: int) -> Rows[T]:
+    """Return up to `limit` rows, from the row after the one whose cursor is `after`; `NotFound` if none has it."""
+    if limit < 1:
+        raise InvalidInput(f"limit must be at least 1, not {limit}.")
+    first = 0
+    if after is not None:
+        first = next((at + 1 for at, row in enumerate(rows) if cursor(row) == after), 0)
+        if not first:
+            raise NotFound(f"There is no {after!r} in this list to start after.")
+    found = Rows(rows[first : first + limit])
+    found.more = len(rows) - first - len(found)
+    return found
+
+
 def groups() -> Mapping[str, list[Operation]]:
-    """Return the operations by their first word; those of one word stand below ""."""
+    """Return the operations grouped by their first word; those of one word are under ""."""
     found: dict[str, list[Operation]] = {}
     for one in OPERATIONS.values():
         first, _, rest = one.name.partition(" ")
@@ -116,8 +150,9 @@ def groups() -> Mapping[str, list[Operation]]:
 
 
 def called(operation: Operation, agent: Tenuto, given: Mapping[str, Any]) -> Any:
-    """Do it."""
+    """Call an operation with named arguments; return its result."""
     by_position = [given[one.name] for one in operation.parameters if one.positional]
     by_name = {one.name: given[one.name] for one in operation.parameters if not one.positional}
     found = operation.call(agent, *by_position, **by_name)
-    return found if operation.streams or not isinstance(found, Iterable) or not operation.rows else list(found)
+    is_given = operation.streams or not operation.rows or isinstance(found, list) or not isinstance(found, Iterable)
+    return found if is_given else list(found)

@@ -1,4 +1,4 @@
-"""For tests of programs that stand on tenuto, and of backends for it: a clock to hold, faults, kills, the contract."""
+"""Tools to test programs that use tenuto, and backends for it: a manual clock, faults, kills, the storage contract."""
 
 from tenuto.testing.clock import HeldClock
 from tenuto.wrappers.faults import Faults

@@ -1,9 +1,9 @@
-"""What a process notes about itself while it is watched, and the boundary at which it dies.
+"""Record the commits and step calls of a child process, and kill it at a chosen boundary.
 
-`watch` is called in a child process, once, before the workflow. From then on every commit passes through here, and
-every call of a step's function; each is noted in a file, one line of JSON, and a boundary lies right before and
-right after each commit and behind each effect. Renewals of leases come by the clock, not by the workflow, and are
-no boundaries. The file is appended to without an fsync: what was written survives the process, and no machine dies.
+`watch` is called once in a child process, before the workflow. From then on every commit and every call of a step's
+function is recorded in a file as one line of JSON. A boundary is right before and right after each commit, and after
+each effect. Lease renewals depend on the clock, not on the workflow, and are not boundaries. The file needs no fsync:
+only the process dies, not the machine.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple
 
 from tenuto import client
 from tenuto.backends import connect
-from tenuto.capabilities import flight, stepping
-from tenuto.capabilities.runlog import (
+from tenuto.capabilities.runs import open_steps, step
+from tenuto.capabilities.runs.log import (
     AGAIN,
     CANCELLED,
     COMPLETED,
@@ -48,11 +48,11 @@ from tenuto.wrappers.tenant import Tenant
 Note = dict[str, Any]
 _OF_RUNS: Final = {
     STARTED: "the start of the run {run!r}",
-    RESUMED: "taking the run {run!r} up again",
+    RESUMED: "the resumption of the run {run!r}",
     QUEUED: "the queueing of the run {run!r}",
     COMPLETED: "the end of the run {run!r}",
     FAILED: "the failure of the run {run!r}",
-    CANCELLED: "the cancelling of the run {run!r}",
+    CANCELLED: "the cancellation of the run {run!r}",
     SIGNALLED: "a signal to the run {run!r}",
 }
 _OF_STEPS: Final = {
@@ -62,20 +62,20 @@ _OF_STEPS: Final = {
     ERROR: "the error of {name}",
     DOUBT: "the question about {name}",
     HALTED: "the pause of {name}",
-    WAITS: "the beginning of {name}",
-    EMITTED: "what {name} emits",
+    WAITS: "the start of {name}",
+    EMITTED: "a value that {name} emits",
 }
 
 
 class Notes:
-    """The file in which processes note what they do, in the order in which they do it."""
+    """The file in which processes record what they do, in order."""
 
     def __init__(self, path: Path, process: int = 0) -> None:
         self.path = path
         self._process = process
 
     def add(self, what: str, **more: Any) -> None:
-        """Append a note, whole, in one write."""
+        """Append a note in one write."""
         line = json.dumps({"what": what, "process": self._process, **more}) + "\n"
         fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
@@ -88,13 +88,13 @@ class Notes:
         return [json.loads(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
 
 
-def go_on(notes: Notes) -> Path:
-    """Return the file whose existence lets a stopped process go on for good."""
-    return notes.path.with_name("go on")
+def continue_file(notes: Notes) -> Path:
+    """Return the file whose existence lets a stopped process continue to its end."""
+    return notes.path.with_name("continue")
 
 
 class Skewed:
-    """The machine's clock, ahead by some seconds: what a workflow sleeps for passes at once."""
+    """The machine's clock, ahead by some seconds, so that a workflow's sleeps pass at once."""
 
     def __init__(self, by: float) -> None:
         self._by = by
@@ -110,20 +110,20 @@ class Skewed:
 
 
 class Plan(NamedTuple):
-    """What is to become of a process."""
+    """When and how a process is killed."""
 
     at: int | None
-    """At which boundary, counted over all processes of the workflow from 0 on; None lets it live."""
+    """The boundary, counted from 0 over all processes of the workflow; None: never."""
     signal: int
     """SIGKILL, or SIGSTOP."""
     skew: float
-    """By how many seconds its store's clock is ahead."""
+    """Seconds by which the store's clock is ahead."""
     tenant: str
-    """What is put behind each tenant's name, so that nobody meets what was there before."""
+    """A suffix for each tenant's name, so that trials do not see each other's data."""
 
 
 class Watch:
-    """Counts the boundaries, and ends the process at the one that was chosen."""
+    """Counts the boundaries and kills the process at the chosen one."""
 
     def __init__(self, notes: Notes, plan: Plan) -> None:
         self.notes = notes
@@ -133,7 +133,7 @@ class Watch:
         self._names: dict[tuple[str, int], str] = {}
 
     def boundary(self, label: str) -> None:
-        """Pass a boundary, or die there."""
+        """Pass a boundary, or kill the process there."""
         with self._lock:
             here = self._passed == self._plan.at
             self._passed += 1
@@ -145,8 +145,8 @@ class Watch:
         here = True
         while here:
             os.kill(os.getpid(), self._plan.signal)
-            here = not go_on(self.notes).exists()
-            time.sleep(0.001)  # stopped, and let go on for a moment: another thread is in the middle of a commit
+            here = not continue_file(self.notes).exists()
+            time.sleep(0.001)  # continued for a moment, because another thread was inside a commit
 
     # -- commits -----------------------------------------------------------------------------------------------
 
@@ -162,18 +162,18 @@ class Watch:
             for name, write in zip(named, writes, strict=True)
             if isinstance(write, Append) and name[1:] == ("run",)
         ]
-        told = [self._told(run, kind, n, data) for run, (kind, n, data) in lines]
-        said = [one["label"] for one in told] or [f"a write to {_called(named[0])}"]
-        label = " and ".join(dict.fromkeys(said))
+        noted = [self._note(run, kind, n, data) for run, (kind, n, data) in lines]
+        labels = [one["label"] for one in noted] or [f"a write to {_called(named[0])}"]
+        label = " and ".join(dict.fromkeys(labels))
         self.boundary(f"before {label}")
         done: Commit = original(tenant, checks, writes, **more)
         if not done.repeated:
-            for one in told:
+            for one in noted:
                 self.notes.add("line", **one)
         self.boundary(f"after {label}")
         return done
 
-    def _told(self, run: str, kind: int, n: int, data: Any) -> Note:
+    def _note(self, run: str, kind: int, n: int, data: Any) -> Note:
         note: Note = {"run": run, "kind": kind, "n": n}
         if kind == INTENT:
             self._name(run, n, *data[:3])
@@ -194,7 +194,7 @@ class Watch:
     # -- calls -------------------------------------------------------------------------------------------------
 
     def call(self, attempts: Any, call: Call) -> Call:
-        """Return a call that is noted when it begins and when it ends."""
+        """Return a call whose start and end are recorded."""
         run, step = attempts._run, attempts._step
         self._name(run.id, attempts._n, step.kind, step.name, step.key)
         about = {
@@ -208,7 +208,7 @@ class Watch:
         return call._replace(around=lambda: _Noted(self.notes, call.around(), about))
 
     def carried_out(self, attempts: Any, work: Work[Any]) -> Work[Any]:
-        """Carry a step out, and note that its caller goes on with what came of it. A map's is not given item by item."""
+        """Run a step and record that its result was returned to the caller; not for the items of a map."""
         value = yield from work
         if attempts._step.kind != "map":
             self.notes.add("returned", run=attempts._run.id, n=attempts._n)
@@ -216,7 +216,7 @@ class Watch:
 
 
 class _Noted:
-    """The surroundings of a step's function, whose beginning and end are noted."""
+    """The context of a step's function; records its start and end."""
 
     def __init__(self, notes: Notes, inner: AbstractContextManager[object], about: Note) -> None:
         self._notes = notes
@@ -225,7 +225,7 @@ class _Noted:
 
     def __enter__(self) -> None:
         self._inner.__enter__()
-        self._about = {**self._about, "flow": list(flight.here())}
+        self._about = {**self._about, "flow": list(open_steps.here())}
         self._notes.add("begin", **self._about)
 
     def __exit__(
@@ -236,10 +236,10 @@ class _Noted:
 
 
 def watch(notes: Notes, plan: Plan, url: str, agent: Any) -> Watch:
-    """Watch this process from now on; `agent`, if one is given, is led to the store at `url`."""
+    """Watch this process from now on; redirect `agent`, if given, to the store at `url`."""
     watched = Watch(notes, plan)
-    commit, call, begin = Tenant.commit, stepping._Attempts._call, Tenant.__init__
-    go = stepping._Attempts.go
+    commit, call, begin = Tenant.commit, step._Attempts._call, Tenant.__init__
+    go = step._Attempts.go
     clock = Skewed(plan.skew)
 
     def opened(where: Any, **options: Any) -> Any:
@@ -254,8 +254,8 @@ def watch(notes: Notes, plan: Plan, url: str, agent: Any) -> Watch:
     client.connect = opened  # type: ignore[assignment,attr-defined]
     Tenant.__init__ = confined  # type: ignore[method-assign]
     Tenant.commit = watched_commit  # type: ignore[method-assign]
-    stepping._Attempts.go = lambda self: watched.carried_out(self, go(self))  # type: ignore[method-assign]
-    stepping._Attempts._call = lambda self: watched.call(self, call(self))  # type: ignore[method-assign]
+    step._Attempts.go = lambda self: watched.carried_out(self, go(self))  # type: ignore[method-assign]
+    step._Attempts._call = lambda self: watched.call(self, call(self))  # type: ignore[method-assign]
     if agent is not None:
         own = getattr(agent, "_sync", agent)
         own._backend = own.kernel._backend = opened(url)

@@ -1,10 +1,9 @@
-"""Random calls of several clients at once on three keys, noted as they go.
+"""Random concurrent calls of several clients on three keys, recorded.
 
-Two of the keys are read and committed together, the third by itself. Every value is written once, so that
-it tells who wrote it. Checks name the version that a client saw last, which others may have raised since.
-Some calls are held up on their way, so that others overtake them. Of a few commits the reply is lost, of a
-few others the commit itself; the client cannot tell which, and sends every other one again with its
-request id.
+Two of the keys are read and committed together, the third alone. Every value is unique, so that it identifies its
+writer. Checks name the version that a client saw last, which may be outdated. Some calls are delayed, so that others
+overtake them. For a few commits the reply is lost, for a few others the commit itself; the client cannot tell which,
+and repeats every other one with its request id.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ _CHOICES: Final = (("left",), ("right",), ("left", "right"), ("left", "right"), 
 
 
 def random_calls(backends: Sequence[Backend], seed: str, count: int = 50, *, who: str = "client") -> list[Call]:
-    """Let a thread for each backend make `count` random calls at once; return all calls with their answers.
+    """Make `count` random calls in a thread for each backend, concurrently; return all calls with their answers.
 
-    The seed decides what is asked, and names the scope: use one only once on a store. Which calls meet is
-    the machine's to decide, so a history may not come again.
+    The seed decides the calls and names the scope: use it only once on a store. The interleaving depends on the
+    machine, so a history may not be reproducible.
     """
     clients = [_Client(backend, seed, f"{who} {n}") for n, backend in enumerate(backends, 1)]
     ready = threading.Barrier(len(clients))
@@ -40,12 +39,12 @@ def random_calls(backends: Sequence[Backend], seed: str, count: int = 50, *, who
         ready.wait()
         try:
             client.run(count)
-        except Exception as error:  # noqa: BLE001 - it is raised in the caller's thread
+        except Exception as error:  # noqa: BLE001 - raised in the caller's thread
             failed.append(error)
 
     threads = [threading.Thread(target=work, args=(client,)) for client in clients]
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)  # threads change places within calls, not only between them
+    sys.setswitchinterval(1e-5)  # switch threads inside calls, not only between them
     try:
         for thread in threads:
             thread.start()
@@ -60,7 +59,7 @@ def random_calls(backends: Sequence[Backend], seed: str, count: int = 50, *, who
 
 class _Client:
     def __init__(self, backend: Backend, seed: str, name: str) -> None:
-        self._dice = random.Random(f"{seed} {name}")  # noqa: S311 - it guards nothing
+        self._dice = random.Random(f"{seed} {name}")  # noqa: S311 - not for security
         self._faults = Faults(backend)
         self.recorded = Recorded(self._faults, name)
         self._name = name
@@ -84,7 +83,7 @@ class _Client:
         writes: list[Write] = [Delete(key) if dice.random() < 0.2 else Put(key, value) for key in chosen]
         checked = dice.choice([[], chosen, chosen, self._places[dice.choice(_CHOICES[:3])]])
         if len(chosen) == 1 and chosen == self._places["alone",]:
-            checked = chosen if checked else []  # it shares no call with the others
+            checked = chosen if checked else []  # no call mixes it with the others
         checks = [Check(key, known.get(key, 0)) for key in checked]
         if checks and dice.random() < 0.1:
             writes = []

@@ -1,4 +1,4 @@
-"""What one client asks of a backend and what it is answered, with the times of both."""
+"""Record the calls of one client to a backend and their answers, with the times of both."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tenuto.kernel import keys
 from tenuto.kernel.contract import AnyCheck, Append, Backend, Commit, Put, Record, Write
 
 NEVER: Final = 1 << 63
-"""When a call ended that was not answered."""
+"""The end time of a call without an answer."""
 
 
 class Found(NamedTuple):
@@ -21,7 +21,7 @@ class Found(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One call and its answer: what a read found, what a commit did or what it differed in, None for no answer."""
+    """A call and its answer: the records of a read, the result or conflict of a commit, or None for no answer."""
 
     client: str
     began: int
@@ -34,12 +34,12 @@ class Call(NamedTuple):
 
     @property
     def keys(self) -> set[bytes]:
-        """Return every key that the call is about."""
+        """Return all keys of the call."""
         return {*self.read, *(check[0] for check in self.checks), *(write[0] for write in self.writes)}
 
     @property
     def values(self) -> dict[tuple[bytes, int], bytes | None]:
-        """Return keys and versions with their values, as far as the answer tells; None for a deleted one."""
+        """Return the value of each key and version that the answer shows; None for a deletion."""
         if isinstance(self.answer, Commit):
             given = zip(self.writes, self.answer.versions, strict=True)
             return {(write[0], version): value_of(write) for write, version in given}
@@ -48,40 +48,40 @@ class Call(NamedTuple):
         return {}
 
     def __str__(self) -> str:
-        """Tell the call and its answer in a line."""
+        """Return the call and its answer in one line."""
         asked = ["read " + ", ".join(map(shown, self.read))] if self.read else []
         asked += [f"if {shown(check[0])} is at {check[1]}" for check in self.checks]
         for write in self.writes:
             new = value_of(write)
             asked.append(f"delete {shown(write[0])}" if new is None else f"put {shown(write[0])} {read_out(new)}")
         if isinstance(self.answer, Found):
-            told = [f"{read_out(one.value)} at {one.version}" if one else "absent" for one in self.answer.records]
+            answer = [f"{read_out(one.value)} at {one.version}" if one else "absent" for one in self.answer.records]
         elif isinstance(self.answer, Commit):
-            told = [f"{shown(key)} is at {version}" for key, version in self.values] or ["so it is"]
+            answer = [f"{shown(key)} is at {version}" for key, version in self.values] or ["checks hold"]
         elif isinstance(self.answer, Conflict):
-            told = [f"{shown(key)} differs" for key in self.answer.keys]
+            answer = [f"{shown(key)} differs" for key in self.answer.keys]
         else:
-            told = ["no answer"]
-        return f"{', '.join(asked)} -> {', '.join(told)}"
+            answer = ["no answer"]
+        return f"{', '.join(asked)} -> {', '.join(answer)}"
 
 
 def value_of(write: Write) -> bytes | None:
-    """Return what a write leaves at its key, None for a deletion."""
+    """Return the value that a write stores, None for a deletion."""
     return write.value if isinstance(write, Put | Append) else None
 
 
 def read_out(value: bytes | None) -> str:
-    """Return a value as people read it."""
+    """Return a value as readable text."""
     return "absent" if value is None else value.decode(errors="replace")
 
 
 def shown(key: bytes) -> str:
-    """Return a key as people read it, without tenant and scope."""
+    """Return a key as readable text, without tenant and scope."""
     return "/".join(map(str, keys.unpack(key)[2:]))
 
 
 class Recorded:
-    """One client of a backend, for one thread; it notes its reads and commits in `calls`."""
+    """A client of a backend for one thread; records its reads and commits in `calls`."""
 
     def __init__(self, backend: Backend, name: str) -> None:
         self.calls: list[Call] = []
@@ -90,20 +90,20 @@ class Recorded:
         self._unanswered: dict[bytes, int] = {}
 
     def read(self, keys: Sequence[bytes]) -> list[Record | None]:
-        """Read, and note what was found. A read that failed says nothing about the store."""
+        """Read and record the answer. A failed read is not recorded."""
         began = time.monotonic_ns()
         found = self._backend.read(keys)
         self.calls.append(Call(self._name, began, time.monotonic_ns(), tuple(keys), (), (), Found(tuple(found))))
         return found
 
     def commit(self, checks: Sequence[AnyCheck], writes: Sequence[Write], *, request: bytes | None = None) -> Commit:
-        """Commit, and note what came of it, or that nobody knows. What was surely not applied says nothing."""
+        """Commit and record the answer, or that the outcome is unknown. A commit that surely failed is not recorded."""
         began = time.monotonic_ns()
         call = Call(self._name, began, NEVER, (), tuple(checks), tuple(writes), None)
         try:
             done = self._backend.commit(checks, writes, request=request)
         except Conflict as error:
-            # After a lost reply this is a call of its own: the first sending may be on its way even now.
+            # After a lost reply this is a separate call: the first one may still be in flight.
             self.calls.append(call._replace(ended=time.monotonic_ns(), answer=error))
             raise
         except StorageUnavailable as error:

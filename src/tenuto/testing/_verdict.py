@@ -1,12 +1,12 @@
-"""What the notes of a workflow's processes tell: which effects happened twice or never, and which promise was broken.
+"""Judge the notes of a workflow's processes: effects that happened twice or never, and broken promises.
 
-Effects are the user's, counted outside; the promises are tenuto's, and hold whatever the workflow is:
+Effects are the user's and counted outside. The promises are tenuto's and hold for every workflow:
 
-- a step whose result is on record never runs again, nor one behind which its code has gone on;
-- a step that runs again has a line on record that says so, and why; one that may happen only once runs again only
-  where somebody said that it had not happened;
-- its idempotency key is the same at every attempt;
-- whoever lost a run to another process adds nothing to its record any more.
+- a step never runs again after its result is recorded, or after its caller has continued;
+- each repeated attempt of a step is recorded with its reason; an effect="once" step runs again only after `verify` or
+  a person said that it did not happen;
+- the idempotency key is the same at every attempt;
+- a process that has lost a run to another adds nothing to its record.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tenuto.capabilities.runlog import AGAIN, CANCELLED, RESULT, RESUMED, SIGNALLED, STARTED
+from tenuto.capabilities.runs.log import AGAIN, CANCELLED, RESULT, RESUMED, SIGNALLED, STARTED
 from tenuto.testing._boundaries import Note
 
 _OTHERS = (SIGNALLED, CANCELLED)
@@ -32,73 +32,73 @@ class Outcome:
     text: str
     """The value, or the error."""
     until: float | None = None
-    """Where it waits: until when, if for a time."""
+    """If it waits for a time: until when."""
     said: str = ""
-    """Where it waits: for what."""
+    """If it waits: for what."""
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return the outcome in one line."""
         return f"{self.kind} {self.text}" if len(self.text) < 300 else f"{self.kind} {self.text[:300]}…"
 
 
 @dataclass(frozen=True)
 class Twice:
-    """An effect that happened more often than when nothing disturbed the workflow."""
+    """An effect that happened more often than without kills."""
 
     effect: str
     times: int
     at: str
     """Where the workflow was killed."""
     recorded: bool
-    """True where the run's record says that its step was in doubt, and ran again."""
+    """Whether the run's record shows that the step was in doubt and ran again."""
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return the finding in one line."""
         return f"{self.effect!r} happened {self.times} times when it was {self.at}"
 
     @property
     def advice(self) -> str:
-        """Say what to do."""
+        """Return what to do."""
         if self.recorded:
             return (
-                'Its step was in doubt and ran again, as it may. Declare it effect="once" with verify=, or let the '
-                "receiver know a repeat: crash.effect(…, key=tenuto.idempotency_key())."
+                'Its step was in doubt and ran again, as allowed. Declare it effect="once" with verify=, or let the '
+                "receiver detect repeats: crash.effect(…, key=tenuto.idempotency_key())."
             )
-        return "No record says that it was in doubt. Did it happen outside of a step?"
+        return "No record shows that it was in doubt. Did it happen outside a step?"
 
 
 @dataclass(frozen=True)
 class Kill:
-    """One kill, and what came of it."""
+    """A kill and its consequences."""
 
     at: str
     """Which boundary: "killed after the intent of 'post'"."""
     outcome: Outcome
     effects: dict[str, int]
-    """How often each effect happened."""
+    """The count of each effect."""
     twice: list[Twice] = field(default_factory=list)
     never: list[str] = field(default_factory=list)
     repeated: list[str] = field(default_factory=list)
-    """Effects that happened again and may."""
+    """Effects that were repeated and may be."""
     broken: list[str] = field(default_factory=list)
-    """Promises of tenuto that were not kept."""
+    """Promises of tenuto that were broken."""
     difference: str | None = None
-    """What came out instead of what comes out undisturbed."""
+    """The outcome, if it differs from the one without kills."""
     output: str = ""
-    """What the processes printed."""
+    """The output of the processes."""
 
     @property
     def ok(self) -> bool:
-        """Tell whether it made no difference."""
+        """Return whether the kill made no difference."""
         return not (self.twice or self.never or self.broken or self.difference)
 
     @property
     def paused(self) -> bool:
-        """Tell whether the run waits for somebody to say whether a step happened."""
+        """Return whether the run waits for a person to say whether a step happened."""
         return self.outcome.kind == "in doubt"
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return the kill and its consequences in one line."""
         more = [f"twice: {one.effect}" for one in self.twice] + [f"never: {one}" for one in self.never]
         more += [*self.broken, *([self.difference] if self.difference else [])]
         more += [f"again: {one}" for one in self.repeated]
@@ -110,7 +110,7 @@ class Kill:
 def judged(
     at: str, notes: list[Note], outcome: Outcome, plain: Kill | None, world: Counter[str] | None, output: str
 ) -> Kill:
-    """Return what became of a workflow that was killed there; `plain` is the one that was not."""
+    """Return the consequences of a kill, compared with `plain`, the trial without one."""
     effects = _counted(notes) if world is None else world
     broken = list(dict.fromkeys(_broken(notes)))
     if plain is None:
@@ -135,7 +135,7 @@ def judged(
 
 
 def _counted(notes: list[Note]) -> Counter[str]:
-    """Count effects; those that were given a key happen once for each key, as their receiver sees to."""
+    """Count effects; effects with a key count once per key, because their receiver deduplicates them."""
     found: Counter[str] = Counter()
     keyed: set[tuple[str, str]] = set()
     for note in notes:
@@ -147,13 +147,13 @@ def _counted(notes: list[Note]) -> Counter[str]:
 
 
 def _known(notes: list[Note]) -> set[str]:
-    """Return the effects that came to their receiver again and were recognised by their key."""
+    """Return the effects that were repeated and that their receiver deduplicates by key."""
     seen = Counter((note["effect"], note["key"]) for note in notes if note["what"] == "effect" and note["key"])
     return {effect for (effect, _), times in seen.items() if times > 1}
 
 
 def _recorded(notes: list[Note], effect: str) -> bool:
-    """Tell whether every repeat of an effect was of a step whose record says that it was repeated."""
+    """Return whether every repeat of an effect belongs to a step whose repeat is recorded."""
     steps = [note["step"] for note in notes if note["what"] == "effect" and note["effect"] == effect]
     again = {(note["run"], note["n"]) for note in notes if note["what"] == "line" and note["kind"] == AGAIN}
     return all(step is not None and tuple(step) in again for step in steps)
@@ -167,7 +167,7 @@ def _broken(notes: list[Note]) -> Iterator[str]:
 
 
 def _of_step(notes: list[Note], step: tuple[str, int], name: str, *, once: bool) -> Iterator[str]:  # noqa: C901, PLR0912 - one rule after the other
-    """Yield what was wrong with a step, over all its attempts."""
+    """Yield the broken promises of a step, over all its attempts."""
     attempts: set[int] = set()
     said: set[int] = set()
     keys: set[str] = set()
@@ -186,20 +186,20 @@ def _of_step(notes: list[Note], step: tuple[str, int], name: str, *, once: bool)
         elif what == "line" and note["kind"] == AGAIN:
             said.add(note["attempt"])
             if once and note["why"] not in _ALLOWED:
-                yield f"the step {name} may happen once, and ran again while it was in doubt"
+                yield f"the step {name} may happen only once, but ran again while it was in doubt"
         elif what == "returned":
             gone_on = gone_on or "with its result"
         elif what == "end" and note["raised"] is None:
             ended.add(flow)
         elif what == "begin":
-            # One that stood still and lost the run meanwhile is behind the time, and does not know.
+            # A process that was stopped and has lost the run does not know it yet.
             if recorded and note["process"] == holder:
-                yield f"the step {name} ran again although its result was on record"
+                yield f"the step {name} ran again although its result was recorded"
             elif gone_on and note["process"] == holder:
-                yield f"the step {name} ran again although the code had gone on {gone_on}"
+                yield f"the step {name} ran again although its caller had continued {gone_on}"
             unsaid = note["attempt"] in attempts if note["attempt"] == 1 else note["attempt"] not in said
             if unsaid and note["effect"] != "pure":
-                yield f"the step {name} ran again and no line on record says that it was in doubt"
+                yield f"the step {name} ran again, but no record shows that it was in doubt"
             if keys and note["key"] not in keys:
                 yield f"the step {name} had another idempotency key at its next attempt"
             attempts.add(note["attempt"])
@@ -207,7 +207,7 @@ def _of_step(notes: list[Note], step: tuple[str, int], name: str, *, once: bool)
 
 
 def _of_runs(notes: list[Note]) -> Iterator[str]:
-    """Yield where a process added to the record of a run that another had taken."""
+    """Yield the records that a process added to a run which another process had taken over."""
     holder: dict[str, int] = {}
     for note in notes:
         if note["what"] != "line":

@@ -1,4 +1,4 @@
-"""A clock that stands still until it is moved."""
+"""A manual clock for tests."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import threading
 
 
 class HeldClock:
-    """A clock in the test's hand: time passes when the test says so, or when somebody sleeps by it.
+    """A clock that moves only when the test advances it, or when code sleeps by it.
 
-    Give it as `Tenuto(clock=…)`. Sleeping takes no real time: it moves the clock.
+    Pass it as `Tenuto(clock=…)`. Sleeping takes no real time: it advances the clock.
     """
 
     def __init__(self, start: float = 1_800_000_000.0) -> None:
@@ -16,14 +16,14 @@ class HeldClock:
         self._lock = threading.Lock()
 
     def time(self) -> float:
-        """Return the time at which the clock stands."""
+        """Return the current time of this clock."""
         return self._now
 
     def sleep(self, seconds: float) -> None:
-        """Let so much time pass at once."""
+        """Advance the clock immediately."""
         self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
-        """Move the clock; a negative number sets it back, as a machine's clock can be."""
+        """Advance the clock; a negative number sets it back."""
         with self._lock:
             self._now += seconds

@@ -1,4 +1,4 @@
-"""Kill a workflow at every boundary, and see what becomes of its effects: a pytest fixture, and the function behind it.
+"""Kill a workflow at every boundary and count its effects: a pytest fixture, and a function that needs no pytest.
 
     from tenuto.testing.crash import crash  # in conftest.py, or in the test
 
@@ -10,10 +10,10 @@
         report = crash(deploy)
         assert report.ok, report
 
-The workflow runs once undisturbed, in a child process, to learn its boundaries: before and after each commit (so
-before its intent, before its effect, before its result and after it), and behind each effect. Then it runs once for
-each of them, on a fresh store: killed there with SIGKILL, and called again in a new process until it has ended.
-Each child is forked, so the workflow may be any function; have no store open and no threads of your own meanwhile.
+The workflow first runs without kills in a child process, to find its boundaries: before and after each commit, and
+after each effect. Then it runs once per boundary on an empty store: it is killed there with SIGKILL, and called again
+in a new process until it ends. Each child is forked, so the workflow may be any function; have no open store and no
+threads meanwhile.
 """
 
 from __future__ import annotations
@@ -37,11 +37,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
-from tenuto.capabilities.running import current_step
+from tenuto.capabilities.runs.engine import current_step
 from tenuto.errors import InDoubt, InvalidInput, Paused
-from tenuto.testing._boundaries import Notes, Plan, Watch, go_on, watch
+from tenuto.testing._boundaries import Notes, Plan, Watch, continue_file, watch
 from tenuto.testing._verdict import Kill, Outcome, Twice, judged
 
 __all__ = ["Crash", "Kill", "Outcome", "Report", "Twice", "crash", "killed_everywhere"]
@@ -53,40 +51,40 @@ _PAST_ANY_LEASE: Final = 3_600.0
 
 @dataclass(frozen=True)
 class Report:
-    """What came of killing a workflow at each of its boundaries."""
+    """The result of killing a workflow at each of its boundaries."""
 
     plain: Kill
-    """What came of it undisturbed."""
+    """The trial without a kill."""
     kills: list[Kill] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
-        """Tell whether no kill made a difference: nothing twice, nothing missing, the same result, no promise broken."""
+        """Return whether no kill made a difference: no effect twice or missing, equal results, no broken promise."""
         return bool(self.kills) and not self.plain.broken and all(kill.ok for kill in self.kills)
 
     @property
     def twice(self) -> list[Twice]:
-        """Return the effects that happened more often than undisturbed."""
+        """Return the effects that happened more often than without kills."""
         return [one for kill in self.kills for one in kill.twice]
 
     @property
     def never(self) -> list[str]:
-        """Return the effects that happened less often than undisturbed, and where it was killed then."""
+        """Return the effects that happened less often than without kills, with the boundary of the kill."""
         return [f"{name!r} did not happen when it was {kill.at}" for kill in self.kills for name in kill.never]
 
     @property
     def repeated(self) -> list[str]:
-        """Return the effects that came again and may, with a record of it."""
+        """Return the effects that were repeated and may be, with a record of it."""
         return sorted({name for kill in self.kills for name in kill.repeated})
 
     @property
     def paused(self) -> list[Kill]:
-        """Return the kills after which the run waits for somebody to say whether a step happened."""
+        """Return the kills after which the run waits for a person to say whether a step happened."""
         return [kill for kill in self.kills if kill.paused]
 
     @property
     def differences(self) -> list[str]:
-        """Return the results that were others than undisturbed, and the promises that tenuto did not keep."""
+        """Return the results that differ from those without kills, and the promises that tenuto broke."""
         found = [f"{one}, undisturbed" for one in self.plain.broken]
         found += [f"{one}, when it was {kill.at}" for kill in self.kills for one in kill.broken]
         found += [f"{kill.difference}, when it was {kill.at}" for kill in self.kills if kill.difference]
@@ -94,11 +92,11 @@ class Report:
 
     @property
     def effects(self) -> int:
-        """Return how many effects were counted, over all kills."""
+        """Return the number of effects over all kills."""
         return sum(sum(kill.effects.values()) for kill in self.kills)
 
     def __str__(self) -> str:
-        """Say what happened: a line for each kill, then what is wrong."""
+        """Return a line for each kill, then the problems."""
         differ = sum(not kill.ok for kill in self.kills)
         head = (
             f"{len(self.kills)} kills, {self.effects} effects counted: "
@@ -110,19 +108,19 @@ class Report:
         wrong = list(dict.fromkeys([*map(str, self.twice), *self.never, *self.differences]))
         wrong += dict.fromkeys(one.advice for one in self.twice)
         if not self.kills:
-            wrong.append("it passed no boundary: it makes no commit, or ended before the first")
+            wrong.append("there is no boundary: the workflow made no commit, or ended before the first")
         if wrong:
             bad = [kill for kill in self.kills if not kill.ok] or [self.plain]
             printed = next((kill.output for kill in bad if kill.output), "")
-            lines += ["what is wrong:", *(f"  - {one}" for one in wrong)]
-            lines += ["what its processes printed, the first time:", printed[-2_000:]] if printed else []
+            lines += ["problems:", *(f"  - {one}" for one in wrong)]
+            lines += ["output of the first failed trial:", printed[-2_000:]] if printed else []
         return "\n".join([head, *lines])
 
     __repr__ = __str__
 
 
 class Crash:
-    """Kills workflows: call it with one. Inside of the workflow it says where the store is, and takes note of effects."""
+    """Kills a workflow at every boundary. Inside the workflow it gives the URL of the store and records effects."""
 
     def __init__(self, folder: Path) -> None:
         self._base = folder
@@ -131,25 +129,25 @@ class Crash:
         self._notes: Notes | None = None
         self._watch: Watch | None = None
         self.folder = folder
-        """A folder for the workflow's own files, empty at each trial."""
+        """A folder for the workflow's files, empty at each trial."""
 
     # -- for the workflow --------------------------------------------------------------------------------------
 
     @property
     def url(self) -> str:
-        """Return the URL of the store: an empty one at each trial. Open it in the workflow."""
+        """Return the URL of the store, which is empty at each trial. Open it in the workflow."""
         if self._url is None:
-            raise InvalidInput("There is a store while a workflow runs; ask for its url inside of the workflow.")
+            raise InvalidInput("There is no store outside a workflow. Read `crash.url` inside the workflow.")
         return self._url
 
     def effect(self, name: str, *, key: str | None = None, again: bool = False) -> None:
-        """Take note that something happened in the world outside.
+        """Record an effect on the outside world.
 
-        `key` is what its receiver recognises a repeat by, e.g. `tenuto.idempotency_key()`: with the same one it counts
-        once. `again` says that it does no harm to happen again.
+        With a `key`, e.g. `tenuto.idempotency_key()`, repeats with the same key count once, because the receiver
+        deduplicates them. `again` means that a repeat is harmless.
         """
         if self._notes is None:
-            raise InvalidInput("Effects are taken note of inside of a workflow that is called by crash(…).")
+            raise InvalidInput("Effects are recorded only in a workflow that crash(…) calls. Call `effect` inside it.")
         inside = current_step.get()
         step = None if inside is None else [inside.run.id, inside.n]
         self._notes.add("effect", effect=name, key=key, again=again, step=step)
@@ -158,7 +156,7 @@ class Crash:
 
     @property
     def effects(self) -> list[str]:
-        """Return what has happened so far in this trial, in order: the world, for `verify` to look at."""
+        """Return the effects of this trial so far, in order, for use in `verify`."""
         notes = [] if self._notes is None else self._notes.read()
         return [note["effect"] for note in notes if note["what"] == "effect"]
 
@@ -175,17 +173,17 @@ class Crash:
         stopped: bool = False,
         timeout: float = 60.0,
     ) -> Report:
-        """Kill a workflow at each of its boundaries, and report what became of it.
+        """Kill a workflow at each of its boundaries; return a report.
 
-        It is a function, also a coroutine function, of no argument, or of one: this object. `url` is a store to use
-        instead of a SQLite file, under tenants of its own; `agent` a client that was made before, and is led to that
-        store. `meanwhile` is called, in a process of its own, whenever the workflow waits for a signal, an answer or
-        a verdict; time that it sleeps passes at once. `world` returns the effects that have happened, where the
-        workflow does not call `effect`. With `stopped` each process is stopped instead of killed, for longer than
-        its lease lives, and goes on when another one has ended its work. `timeout` is for each process.
+        `workflow` is a function or coroutine function of no argument, or of this object. `url` is a store to use
+        instead of a SQLite file, with separate tenants; `agent` is an existing client, redirected to that store.
+        `meanwhile` is called in a separate process whenever the workflow waits for a signal, an answer or a person;
+        sleeps pass at once. `world` returns the effects, if the workflow does not call `effect`. With `stopped` each
+        process is suspended instead of killed, for longer than its lease, and continues after another one has finished
+        its work. `timeout` is per process.
         """
         if (url or "").startswith("volatile:"):
-            raise InvalidInput("A volatile store ends with its process; crash uses a file unless you give a server.")
+            raise InvalidInput("A volatile store does not survive a kill. Use a file (the default) or a server.")
         trials = _Trials(self, workflow, url, agent, meanwhile, world, stopped, timeout)
         plain, boundaries = trials.once(None, None)
         if plain.outcome.kind == "hung":
@@ -194,9 +192,9 @@ class Crash:
 
 
 class _Trials:
-    """Runs of one workflow, each on a fresh store."""
+    """Trials of one workflow, each on an empty store."""
 
-    def __init__(  # noqa: PLR0913 - what is asked for
+    def __init__(  # noqa: PLR0913 - the options of Crash
         self,
         crash: Crash,
         workflow: Workflow,
@@ -204,7 +202,7 @@ class _Trials:
         agent: Any,
         meanwhile: Workflow | None,
         world: Callable[[], Iterable[str]] | None,
-        stopped: bool,  # noqa: FBT001 - as it is asked for
+        stopped: bool,  # noqa: FBT001 - an option of Crash
         timeout: float,
     ) -> None:
         self._crash = crash
@@ -218,7 +216,7 @@ class _Trials:
         self._unique = secrets.token_hex(4)
 
     def once(self, at: int | None, plain: Kill | None) -> tuple[Kill, int]:
-        """Let the workflow run to its end, disturbed at a boundary; return what came of it and how many it passed."""
+        """Run the workflow to its end with a kill at a boundary; return the result and the number of boundaries."""
         crash, number = self._crash, next(self._crash._trials)
         crash.folder = crash._base / f"{number:03}" / "work"
         crash.folder.mkdir(parents=True)
@@ -242,7 +240,7 @@ class _Trials:
         return judged(where, noted, outcome, plain, world, said), passed
 
     def _ended(self, at: int | None) -> Outcome:
-        """Call the workflow, in one process after the other, until it has ended or waits for ever."""
+        """Call the workflow in one process after another, until it ends or waits for ever."""
         assert self._crash._notes is not None
         skew, last, held = 0.0, "", []
         for _ in range(_ROUNDS):
@@ -264,23 +262,23 @@ class _Trials:
             else:
                 break
         else:
-            outcome = Outcome("hung", f"it was called {_ROUNDS} times and had not ended")
+            outcome = Outcome("hung", f"after {_ROUNDS} calls it had not ended")
         for pid in held:
-            go_on(self._crash._notes).touch()
+            continue_file(self._crash._notes).touch()
             os.kill(pid, signal.SIGCONT)
             if self._waited(pid) is None:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
-                return Outcome("hung", "the process that had been stopped did not come to its end")
+                return Outcome("hung", "the stopped process did not end after it was continued")
         return outcome
 
     def _process(self, work: Workflow, plan: Plan) -> tuple[int | None, Outcome | None]:
-        """Call something in a process of its own; return how it ended: None if it was killed, its id if it stands still."""
+        """Call a function in a child process; return its id if it is stopped, and its outcome unless it was killed."""
         crash = self._crash
         assert crash._notes is not None
         notes = Notes(crash._notes.path, next(self._processes))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # threads of the test runner do not matter to the child
+            warnings.simplefilter("ignore", DeprecationWarning)  # the child does not use the test runner's threads
             pid = os.fork()
         if pid == 0:
             try:
@@ -305,7 +303,7 @@ class _Trials:
         return None, Outcome("died", f"with status {status}")
 
     def _in_a_commit(self) -> bool:
-        """Tell whether a process that stands still has the write lock of a SQLite file: nobody else could go on."""
+        """Return whether a stopped process holds the write lock of a SQLite file, which would block all others."""
         lock = self._crash.folder.parent / "store.db-lock"
         if not lock.exists():
             return False
@@ -328,7 +326,7 @@ class _Trials:
         return None
 
     def _inside(self, work: Workflow, plan: Plan, notes: Notes) -> None:
-        """Be the child."""
+        """Run in the child process."""
         crash = self._crash
         with (crash.folder.parent / "output").open("a", buffering=1) as output:
             os.dup2(output.fileno(), 1)
@@ -347,7 +345,7 @@ class _Trials:
                 text, until = f"{type(pause).__name__} in the run {pause.run!r}", getattr(pause, "until", None)
                 said = str(pause)
                 traceback.print_exc()
-            except BaseException as error:  # noqa: BLE001 - whatever the workflow raises is its outcome
+            except BaseException as error:  # noqa: BLE001 - any error is the outcome
                 kind, text = "raised", f"{type(error).__name__}: {error}"
                 traceback.print_exc()
             crash._watch = None
@@ -362,7 +360,7 @@ def _called(work: Workflow, crash: Crash) -> Any:
 
 
 def killed_everywhere(workflow: Workflow, **options: Any) -> Report:
-    """Kill a workflow, a function of one argument, at each of its boundaries; see `Crash.__call__` for the options."""
+    """Kill a workflow of one argument at each of its boundaries; see `Crash.__call__` for the options."""
     with _folder() as folder:
         return Crash(folder)(workflow, **options)
 
@@ -373,7 +371,16 @@ def _folder() -> Iterator[Path]:
         yield Path(name)
 
 
-@pytest.fixture
+try:
+    from pytest import fixture  # noqa: PT013 - the name alone, which is also the stand-in's
+except ImportError:  # `killed_everywhere` needs no pytest
+
+    def fixture(fn: Callable[..., Crash]) -> Callable[..., Crash]:  # type: ignore[no-redef]
+        """Return the function; there is no pytest to provide a fixture to."""
+        return fn
+
+
+@fixture
 def crash(tmp_path: Path) -> Crash:
-    """Give a test what kills workflows at every boundary."""
+    """Provide a `Crash`, which kills a workflow at every boundary."""
     return Crash(tmp_path / "crash")

@@ -1,19 +1,19 @@
-"""Histories of concurrent calls, and whether in some order a plain dict would have answered the same.
+"""Check histories of concurrent calls for linearizability.
 
-That is linearizability: every call seems to happen at one moment between its beginning and its end, so
-that those who share a store need not think of each other. `Recorded` notes what one client asks of a
-backend and what it is answered; `verify` looks for the order, and shows the calls for which there is none.
+A history is linearizable if every call seems to happen at one moment between its start and its end: some order of the
+calls gives the same answers from a plain dict. `Recorded` records the calls and answers of one client; `verify`
+searches for the order, and shows the calls for which there is none.
 
     clients = [Recorded(MyBackend(url), name) for name in ("one", "two", "three")]
     ...                                           # a thread for each of them reads and commits
     verify([call for client in clients for call in client.calls])
 
-A commit without an answer may have happened at any time after it began, or not at all. One that is sent
-again with its request id and succeeds is one call, from the first sending to the answer. Calls that have
-no key in common, not even through others, are judged apart. Keys are fresh, and nothing expires.
+A commit without an answer may have happened at any time after its start, or not at all. A commit that is retried with
+its request id and succeeds is one call, from the first attempt to the answer. Calls that share no key, even through
+others, are checked separately. Keys must be new, and nothing may expire.
 
-The search is Wing and Gong's, with Lowe's memory of what was tried. Versions keep it short: an answer fits
-into few places.
+The search is Wing and Gong's algorithm with Lowe's cache of visited states. Versions keep it short: an answer fits in
+few positions.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ Held: TypeAlias = tuple[int, bytes | None]
 """A key's version, and its value or None while it is absent."""
 State: TypeAlias = tuple[Held, ...]
 Seen: TypeAlias = Mapping[tuple[bytes, int], bytes | None]
-"""Which value a key had at a version, as far as any answer tells."""
+"""The value of each key and version that any answer shows."""
 Lanes: TypeAlias = list[list[Call]]
-"""Calls that follow one another: of each lane, those that are explained are its first ones."""
+"""Sequences of calls that do not overlap; the calls of a lane are explained in order."""
 Spot: TypeAlias = tuple[tuple[int, ...], State]
-"""How many calls of each lane are explained, and what the store holds then."""
+"""The number of explained calls of each lane, and the state of the store after them."""
 
 
 class NotLinearizable(AssertionError):
-    """No order of the calls explains their answers; the text shows the calls around the first without a place."""
+    """No order of the calls explains their answers; the text shows the first call that fits nowhere, and its context."""
 
 
 def verify(calls: Sequence[Call]) -> None:
@@ -67,20 +67,20 @@ def _verify(places: Mapping[bytes, int], calls: list[Call]) -> None:
         waiting = [(n, lane[at]) for n, (lane, at) in enumerate(zip(lanes, spot[0], strict=True)) if at < len(lane)]
         horizon = min((call.ended for _, call in waiting), default=NEVER)
         if horizon == NEVER:
-            return  # what is left was never answered, and need not have happened
+            return  # the remaining calls have no answer and need not have happened
         if horizon > furthest:
             furthest, ends = horizon, []
         if horizon == furthest:
             ends.append(spot)
         for n, call in waiting:
-            # Nothing comes before what had ended when it began.
+            # A call cannot precede one that ended before it started.
             held = _after(spot[1], call, places, seen) if call.began <= horizon else None
             if held is not None:
                 further = (*spot[0][:n], spot[0][n] + 1, *spot[0][n + 1 :]), held
                 if further not in tried:
                     tried.add(further)
                     left.append(further)
-    raise NotLinearizable("\n".join(_told(places, lanes, ends, furthest)))
+    raise NotLinearizable("\n".join(_report(places, lanes, ends, furthest)))
 
 
 def _lanes(calls: list[Call]) -> Lanes:
@@ -92,15 +92,15 @@ def _lanes(calls: list[Call]) -> Lanes:
                 break
         else:
             lanes.append([call])
-    return sorted(lanes, key=lambda lane: -lane[-1].ended)  # the search begins at the end: with answered calls
+    return sorted(lanes, key=lambda lane: -lane[-1].ended)  # the search takes the last lane first: the answered calls
 
 
 def _after(state: State, call: Call, places: Mapping[bytes, int], seen: Seen) -> State | None:
-    """Return what the store holds after a call, None if the call's answer would have been another."""
+    """Return the state after a call, or None if its answer does not fit the state."""
     if isinstance(call.answer, Found):
         stored = tuple(state[places[key]] for key in call.read)
-        told = tuple((one.version, one.value) if one else None for one in call.answer.records)
-        return state if told == tuple(None if one[1] is None else one for one in stored) else None
+        answered = tuple((one.version, one.value) if one else None for one in call.answer.records)
+        return state if answered == tuple(None if one[1] is None else one for one in stored) else None
     different = {key for key, version in call.checks if _live(state[places[key]]) != version}
     if isinstance(call.answer, Conflict):
         return state if different and different == set(call.answer.keys) else None
@@ -114,7 +114,7 @@ def _after(state: State, call: Call, places: Mapping[bytes, int], seen: Seen) ->
         if new is not None or value is not None:
             held[place] = version, value = version + 1, new
         if seen.get((write[0], version), value) != value:
-            return None  # some answer tells of another value at that version
+            return None  # some answer shows another value at that version
         versions.append(version)
     return tuple(held) if call.answer is None or call.answer.versions == tuple(versions) else None
 
@@ -123,26 +123,26 @@ def _live(held: Held) -> int:
     return 0 if held[1] is None else held[0]
 
 
-def _told(places: Mapping[bytes, int], lanes: Lanes, ends: list[Spot], furthest: int) -> Iterator[str]:
-    """Yield the call that has no place, those around it, those it is held against, and what is stored there."""
+def _report(places: Mapping[bytes, int], lanes: Lanes, ends: list[Spot], furthest: int) -> Iterator[str]:
+    """Yield the call that fits nowhere, the calls around it and related to it, and the possible states."""
     calls = sorted((call for lane in lanes for call in lane), key=lambda call: call.ended)
     last = next(call for call in calls if call.ended == furthest)
     stores = {tuple((key, state[places[key]]) for key in sorted(last.keys)) for _, state in ends}
     wanted = {(key, held[0]) for store in stores for key, held in store} | last.values.keys() | set(last.checks)
-    told: set[Call] = set()
+    related: set[Call] = set()
     for call in calls:
         near = call.began <= last.ended and call.ended >= last.began and not call.keys.isdisjoint(last.keys)
         refused = isinstance(call.answer, Conflict) and call.ended < last.began and not wanted.isdisjoint(call.checks)
         wrote = call.writes and not wanted.isdisjoint(call.values)
         if near or refused or wrote:
-            told.add(call)
+            related.add(call)
         if wrote:
-            wanted -= call.values.keys()  # who comes later has deleted what was deleted
+            wanted -= call.values.keys()  # deleting an absent key again reports the same version
     yield "No order of these calls explains their answers (times in microseconds):"
-    for call in sorted(told, key=lambda call: call.began):
+    for call in sorted(related, key=lambda call: call.began):
         ended = "" if call.ended == NEVER else f"{(call.ended - last.began) / 1000:.0f}"
-        mark = "   <- has no place" if call is last else ""
+        mark = "   <- fits nowhere" if call is last else ""
         yield f"{(call.began - last.began) / 1000:10.0f} to {ended:>6}  {call.client}: {call}{mark}"
     for store in sorted(stores, key=str):
         held = [f"{shown(key)} {read_out(value)} at {version}" for key, (version, value) in store]
-        yield f"Where its place would be, the store holds {', '.join(held)}."
+        yield f"At its latest possible position the store holds {', '.join(held)}."

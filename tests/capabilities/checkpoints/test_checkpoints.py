@@ -24,10 +24,10 @@ from tenuto import (
     Tenuto,
     TooLarge,
 )
-from tenuto.capabilities import blobs
-from tenuto.capabilities.differences import same
+from tenuto.capabilities._core import blobs
+from tenuto.capabilities.checkpoints.diff import same
 from tenuto.kernel import codec, keys
-from tenuto.kernel.transact import drive
+from tenuto.kernel.work import perform
 from tenuto.testing import HeldClock
 
 
@@ -344,6 +344,7 @@ def test_two_clients_that_create_by_turns_see_each_other(client: Callable[..., T
     assert [made.id for made in two.checkpoint.list("t")] == [f"t@{n}" for n in range(10, 0, -1)]
 
 
+@pytest.mark.races
 def test_creating_pruning_and_forking_at_once_break_nothing(client: Callable[..., Tenuto]) -> None:
     errors: list[BaseException] = []
     made: dict[str, Any] = {}
@@ -447,7 +448,7 @@ def test_a_sweep_between_storing_and_referring_loses_nothing(agent: Tenuto, monk
 
     def counted(self: blobs.Blobs, changes: Any) -> Any:
         if not swept:
-            swept.append(drive(store.sweep(grace=-1.0), agent.clock))
+            swept.append(perform(store.sweep(grace=-1.0), agent.clock))
         return original(self, changes)
 
     monkeypatch.setattr(blobs.Blobs, "counted", counted)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tenuto import Damaged, Tenuto
-from tenuto.capabilities import blobs, tips
-from tenuto.capabilities.differences import same
+from tenuto.capabilities._core import blobs
+from tenuto.capabilities.checkpoints.diff import same
 from tenuto.kernel import keys
 from tenuto.kernel.contract import AnyCheck, Backend, Commit, Record, Write
-from tenuto.kernel.transact import drive
+from tenuto.kernel.work import perform
 
 
 class Crash(BaseException):
@@ -70,7 +70,7 @@ def fork(agent: Tenuto) -> None:
 
 def sweep(agent: Tenuto) -> None:
     agent.checkpoint.delete(thread="big")
-    drive(agent.checkpoint._blobs.sweep(grace=-1.0), agent.clock)
+    perform(agent.checkpoint._blobs.sweep(grace=-1.0), agent.clock)
 
 
 KEPT: dict[Callable[[Tenuto], None], Callable[[str], bool]] = {
@@ -101,7 +101,7 @@ def test_whatever_was_acknowledged_restores(
     check_references: Callable[[Tenuto], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tips, "_SPARE", 64)  # keyframes come soon
+    monkeypatch.setattr("tenuto.capabilities.checkpoints.create._SPARE", 64)  # keyframes come soon
     monkeypatch.setattr(blobs, "PART", 50_000)
     at = 0
     while True:

@@ -19,11 +19,10 @@ from hypothesis.stateful import (
 )
 
 from tenuto import Conflict, Tenuto
-from tenuto.capabilities import tips
-from tenuto.capabilities.differences import same
+from tenuto.capabilities.checkpoints.diff import same
 from tenuto.kernel import delta, tree
 from tenuto.kernel.contract import Backend
-from tenuto.kernel.transact import drive
+from tenuto.kernel.work import perform
 
 pytestmark = pytest.mark.slow
 THREADS = ["t-1", "t-2"]
@@ -157,7 +156,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        drive(self.clients[0].checkpoint._blobs.sweep(grace=-1.0), self.clients[0].clock)
+        perform(self.clients[0].checkpoint._blobs.sweep(grace=-1.0), self.clients[0].clock)
 
     @invariant()
     def each_one_restores_equal_with_equal_types(self) -> None:
@@ -189,9 +188,9 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "WIDE", 96)
     monkeypatch.setattr(tree, "SMALL", 48)
     monkeypatch.setattr(tree, "LARGE", 240)
-    monkeypatch.setattr(tips, "_INLINE", 300)
-    monkeypatch.setattr(tips, "_STEP", 16)
-    monkeypatch.setattr(tips, "_SPARE", 64)
+    monkeypatch.setattr("tenuto.capabilities.checkpoints.create._INLINE", 300)
+    monkeypatch.setattr("tenuto.capabilities.checkpoints.create._STEP", 16)
+    monkeypatch.setattr("tenuto.capabilities.checkpoints.create._SPARE", 64)
 
 
 def test_checkpoints_never_differ_from_deep_copies(

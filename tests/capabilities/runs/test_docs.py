@@ -28,7 +28,7 @@ def test_a_step_that_is_given_a_key_in_the_middle_of_a_run_does_not_happen_again
     paid: list[int] = []
     killed(agent, "r", lambda run: run.step("pay", paid.append, 5, effect="once"))
 
-    with pytest.raises(StepMismatch, match="'pay' with the key 'bill' where the step 'pay' is on record"):
+    with pytest.raises(StepMismatch, match="'pay' with the key 'bill' where the step 'pay' is recorded"):
         killed(agent, "r", lambda run: run.step("pay", paid.append, 5, key="bill", effect="once"))
 
     assert paid == [5]
@@ -38,7 +38,7 @@ def test_a_step_whose_key_is_taken_away_in_the_middle_of_a_run_does_not_happen_a
     paid: list[int] = []
     killed(agent, "r", lambda run: run.step("pay", paid.append, 5, key="bill", effect="once"))
 
-    with pytest.raises(StepMismatch, match="'pay' where the step 'pay' with the key 'bill' is on record"):
+    with pytest.raises(StepMismatch, match="'pay' where the step 'pay' with the key 'bill' is recorded"):
         killed(agent, "r", lambda run: run.step("pay", paid.append, 5, effect="once"))
 
     assert paid == [5]
@@ -178,9 +178,9 @@ def test_arguments_that_a_durable_function_does_not_take_begin_no_run(agent: Ten
         return run.step("release", str.upper, version)
 
     for call in (deploy.run, deploy.start):
-        with pytest.raises(TypeError, match=r"'version'\. No run was begun"):
+        with pytest.raises(TypeError, match=r"'version'\. No run was started"):
             call("d")  # type: ignore[call-arg]
-        with pytest.raises(TypeError, match="No run was begun"):
+        with pytest.raises(TypeError, match="No run was started"):
             call("d", "v1", "v2")  # type: ignore[call-arg]
     assert agent.runs.list() == []
     assert deploy.run("d", "v1") == "V1"

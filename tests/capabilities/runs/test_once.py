@@ -45,16 +45,31 @@ def test_none_is_a_result_too(agent):
     assert calls == [1]
 
 
-def test_a_failure_is_not_a_result(agent, client):
+def test_a_failure_is_in_doubt_as_in_a_step_with_that_effect(agent, client):
     def fails():
         raise ConnectionError("away")
 
-    for _ in range(2):
-        with pytest.raises(ConnectionError, match="away"):
-            agent.once("k", fails)
+    with pytest.raises(ConnectionError, match="away"):
+        agent.once("k", fails)
+    with pytest.raises(InDoubt) as doubt:
+        client("other").once("k", lambda: "came")
+    agent.inbox.answer(doubt.value.question, NotHappened(), by="ann")
     assert client("other").once("k", lambda: "came") == "came"
     assert agent.once("k", fails) == "came"
-    assert agent.runs.get("once:k").steps[0].attempts == 3
+    assert agent.runs.get("once:k").steps[0].attempts == 2
+
+
+def test_a_failure_that_verify_knows_to_be_harmless_is_tried_again(agent):
+    def fails():
+        raise ConnectionError("away")
+
+    def verify(intent):
+        return NotHappened() if intent.error is not None else Unknown()
+
+    for _ in range(2):
+        with pytest.raises(ConnectionError, match="away"):
+            agent.once("k", fails, verify=verify)
+    assert agent.once("k", lambda: "came", verify=verify) == "came"
 
 
 def test_verify_is_asked_after_a_failure_and_may_know_better(agent):
@@ -104,6 +119,9 @@ def test_an_error_before_a_crash_does_not_hide_the_doubt(agent):
 
     with pytest.raises(OSError):
         agent.once("k", fails)
+    with pytest.raises(InDoubt) as doubt:
+        agent.once("k", fails)
+    agent.inbox.answer(doubt.value.question, NotHappened())
     dies_in(agent, "k", lambda: None)
     # then the third is not simply made
     with pytest.raises(InDoubt):

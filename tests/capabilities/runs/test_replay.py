@@ -68,7 +68,7 @@ def test_arguments_that_shifted_are_found_and_never_a_neighbours_value(agent: Te
 
 def test_a_keyed_step_that_was_renamed_is_not_run_again(agent: Tenuto, world: World) -> None:
     killed(agent, lambda run: run.step("charge", world.do, "charge", key="order-1"))
-    with pytest.raises(StepMismatch, match="'charge' with the key 'order-1' is on record"):
+    with pytest.raises(StepMismatch, match="'charge' with the key 'order-1' is recorded"):
         resumed(agent, lambda run: run.step("charge_card", world.do, "charge", key="order-1"))
     assert world.count("charge") == 1
 
@@ -251,6 +251,7 @@ def test_an_error_that_was_handled_is_raised_again_in_a_completed_run(agent: Ten
 # -- several at once ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.races
 def test_a_map_runs_some_at_once_and_returns_results_in_order(agent: Tenuto) -> None:
     together, most = [], []
 
@@ -305,6 +306,7 @@ def test_a_map_raises_the_first_error_or_keeps_them(agent: Tenuto) -> None:
         assert run.map("some", lambda n: n * 10, range(8), concurrency=1) == [0, 1, 2, 30, 40, 50, 60, 70]
 
 
+@pytest.mark.races
 def test_steps_from_threads_are_found_again_in_any_order(agent: Tenuto, world: World) -> None:
     def body(order: list[str]) -> Callable[[Any], dict[str, str]]:
         def run_it(run: Any) -> dict[str, str]:
@@ -322,6 +324,7 @@ def test_steps_from_threads_are_found_again_in_any_order(agent: Tenuto, world: W
     assert sorted(world.names) == ["a", "b", "c", "d"]
 
 
+@pytest.mark.races
 def test_a_step_beside_others_that_was_renamed_is_not_run_again(agent: Tenuto, world: World) -> None:
     def body(name: str) -> Callable[[Any], None]:
         def run_it(run: Any) -> None:
@@ -342,7 +345,7 @@ def test_a_step_beside_others_that_was_renamed_is_not_run_again(agent: Tenuto, w
         return run_it
 
     killed(agent, body("charge"))
-    with pytest.raises(StepMismatch, match="'charge' is on record"):
+    with pytest.raises(StepMismatch, match="'charge' is recorded"):
         resumed(agent, body("charge_card"))
     assert world.count("charge") == 1
 
@@ -355,7 +358,7 @@ def test_a_run_is_used_inside_of_with(agent: Tenuto) -> None:
     with pytest.raises(Closed, match="with"):
         run.step("a", lambda: 1)
     with run:
-        with pytest.raises(InvalidInput, match="open already"):
+        with pytest.raises(InvalidInput, match="already opened"):
             run.__enter__()
     with pytest.raises(Closed):
         run.step("a", lambda: 1)
@@ -374,10 +377,11 @@ def test_somebody_else_who_has_the_run_is_waited_for(client: Callable[..., Tenut
     with one.run("r"), pytest.raises(RunBusy, match="one"), two.run("r", wait=0):
         pass
     with two.run("r2"):
-        with pytest.raises(RunBusy, match="inside of itself"), two.run("r2"):
+        with pytest.raises(RunBusy, match="already open in this process"), two.run("r2"):
             pass
 
 
+@pytest.mark.races
 def test_a_run_inside_of_another_knows_whose_it_is(agent: Tenuto) -> None:
     with agent.run("parent", user="u-1") as run:
         assert tenuto.current_run() is run

@@ -111,11 +111,11 @@ def test_people_are_asked_and_their_answer_comes_back(agent: Tenuto, clock: Any)
     assert (question.run, question.status, question.step) == ("r", "pending", None)
     assert question.deadline == datetime.fromtimestamp(clock.time() + 86_400, UTC)
     assert agent.inbox.list(to="legal") == []
-    with pytest.raises(InvalidInput, match="choices"):
+    with pytest.raises(InvalidInput, match="not a choice"):
         agent.inbox.answer(question.id, "maybe")
     told = agent.inbox.answer(question.id, "yes", by="ann")
     assert (told.status, told.answer, told.by) == ("answered", "yes", "ann")
-    with pytest.raises(Conflict, match="answered by ann before"):
+    with pytest.raises(Conflict, match="already answered by ann"):
         agent.inbox.answer(question.id, "no", by="bob")
     with pytest.raises(Conflict):
         agent.inbox.cancel(question.id)
@@ -132,7 +132,7 @@ def test_people_are_asked_and_their_answer_comes_back(agent: Tenuto, clock: Any)
 def test_a_question_that_nobody_answers_times_out(agent: Tenuto, clock: Any) -> None:
     def body(run: Any) -> Any:
         try:
-            return run.ask("Pay?", deadline=60)
+            return run.ask("Pay?", deadline=60, on_timeout="fail")
         except TimedOut:
             return run.step("after", lambda: "nobody")
 
@@ -154,7 +154,7 @@ def test_a_question_that_is_taken_back_ends_the_waiting(agent: Tenuto) -> None:
     with pytest.raises(Waiting):
         resumed(agent, body)
     agent.inbox.cancel(agent.inbox.list()[0].id, by="ann")
-    assert "taken back" in resumed(agent, body)
+    assert "was cancelled" in resumed(agent, body)
     with pytest.raises(InvalidInput), agent.run("r2") as run:
         run.ask("")
 

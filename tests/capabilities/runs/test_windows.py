@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import tenuto
-from tenuto import Cancelled, Closed, StaleLease, StorageUnavailable, Tenuto, TimedOut, Waiting
-from tenuto.capabilities.recovery import TAKEOVERS
-from tenuto.capabilities.runlog import AGAIN, COMPLETED, INTENT, RESULT
+from tenuto import Cancelled, Closed, StaleLease, StorageFull, StorageUnavailable, Tenuto, TimedOut, Waiting
+from tenuto.capabilities.runs.log import AGAIN, COMPLETED, INTENT, RESULT
+from tenuto.capabilities.runs.worker import TAKEOVERS
 from tenuto.kernel import codec
 from tenuto.kernel.contract import Append, Backend
 
@@ -67,6 +67,7 @@ def reply_lost() -> None:
 # -- large results ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.races
 def test_the_same_large_result_of_several_items_at_once_is_kept_for_each(agent: Tenuto) -> None:
     together = threading.Barrier(4)
 
@@ -128,7 +129,7 @@ def test_a_large_result_is_tried_to_be_stored_while_the_store_is_away(
 def test_a_run_does_not_go_on_behind_a_step_that_could_not_be_recorded(
     agent: Tenuto, between: Between, world: World, kind: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tenuto.capabilities.running.PATIENCE", 0.0)
+    monkeypatch.setattr("tenuto.capabilities.runs.open_run.PATIENCE", 0.0)
 
     def body(run: Any) -> str:
         try:
@@ -145,6 +146,57 @@ def test_a_run_does_not_go_on_behind_a_step_that_could_not_be_recorded(
     assert agent.runs.get("r").status == "interrupted"
     assert resumed(agent, body) == "post done"
     assert world.names == ["enrich", "post"]
+
+
+def test_a_full_store_between_effect_and_record_is_told_as_full(
+    agent: Tenuto, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenuto.capabilities.runs.open_run.PATIENCE", 0.2)
+    real, full = agent.kernel.commit, [False]
+
+    def commit(checks: Any, writes: Any, *, request: bytes | None = None) -> Any:
+        if full[0]:
+            raise StorageFull("The disk is full.")
+        return real(checks, writes, request=request)
+
+    monkeypatch.setattr(agent.kernel, "commit", commit)
+
+    def pay(lease: Any) -> str:
+        full[0] = True
+        lease._renewed -= 1_000  # no renewal has got through for a long time
+        assert lease.renew()
+        return world.do("pay")
+
+    with pytest.raises(StorageFull), agent.run("r") as run:
+        run.step("pay", pay, run._running.lease, key="k", effect="once")
+    full[0] = False
+    assert world.names == ["pay"]
+
+
+def test_a_run_goes_on_when_the_store_was_full_for_longer_than_its_lease(
+    agent: Tenuto, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, failures = agent.kernel.commit, [0]
+
+    def commit(checks: Any, writes: Any, *, request: bytes | None = None) -> Any:
+        if failures[0]:
+            failures[0] -= 1
+            raise StorageFull("The disk is full.")
+        return real(checks, writes, request=request)
+
+    monkeypatch.setattr(agent.kernel, "commit", commit)
+
+    def pay(lease: Any) -> str:
+        failures[0] = 3
+        lease._renewed -= 1_000
+        assert lease.renew()
+        return world.do("pay")
+
+    with agent.run("r") as run:
+        assert run.step("pay", pay, run._running.lease, key="k", effect="once") == "pay done"
+        assert run.step("mail", world.do, "mail") == "mail done"
+    assert agent.runs.get("r").status == "completed"
+    assert world.names == ["pay", "mail"]
 
 
 def test_an_item_that_could_not_be_recorded_is_no_result_of_a_map(
@@ -164,6 +216,7 @@ def test_an_item_that_could_not_be_recorded_is_no_result_of_a_map(
 # -- maps -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.races
 def test_the_result_of_an_item_is_on_record_before_the_next_one_in_doubt_is_looked_at(
     agent: Tenuto, between: Between, world: World
 ) -> None:
@@ -266,7 +319,7 @@ def test_a_run_goes_on_when_what_the_run_inside_of_it_waits_for_has_come(agent: 
 
 
 def test_a_run_waits_for_the_one_inside_of_it_that_another_process_has_in_hand(
-    client: Callable[..., Tenuto], agent: Tenuto
+    client: Callable[..., Tenuto], agent: Tenuto, clock: Any
 ) -> None:
     @agent.durable
     def parent(_: Any) -> str:
@@ -280,6 +333,7 @@ def test_a_run_waits_for_the_one_inside_of_it_that_another_process_has_in_hand(
             parent.run("p")
         assert agent.runs.get("p").status == "waiting"
         assert agent.runs.recover() == {}
+    clock.advance(1.1)
     assert agent.runs.recover() == {"p": "completed"}
     assert agent.runs.get("p").result == "by the other"
 
@@ -324,6 +378,7 @@ def test_a_run_inside_of_another_clients_run_does_not_strand_it(
     assert agent.runs.get("p").result == 42
 
 
+@pytest.mark.races
 def test_runs_that_wait_for_each_other_are_gone_on_with(agent: Tenuto, client: Callable[..., Tenuto]) -> None:
     met = threading.Barrier(2, timeout=20)
     first = [True]
@@ -359,6 +414,7 @@ def test_runs_that_wait_for_each_other_are_gone_on_with(agent: Tenuto, client: C
     assert {"a", "b"} == {run.id for run in agent.runs.list()}
 
 
+@pytest.mark.races
 def test_a_worker_that_is_to_stop_stops_between_the_steps_of_a_run_inside_of_a_run(agent: Tenuto, world: World) -> None:
     stop, begun = threading.Event(), threading.Event()
 
@@ -419,7 +475,7 @@ def test_a_step_that_ends_its_process_each_time_is_given_up(agent: Tenuto, world
     for _ in range(TAKEOVERS + 5):
         agent.runs.recover()
     assert agent.runs.get("r").status == "failed"
-    assert "without getting on" in str(agent.runs.get("r").error)
+    assert "without progress" in str(agent.runs.get("r").error)
     assert world.count("poison") == TAKEOVERS + 2  # the first takeover found that it had got on until there
     assert world.count("fine") == 1
 
@@ -465,6 +521,7 @@ def test_whoever_lost_the_run_while_its_signal_came_is_told_so(
 # -- what outlives the body -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.races
 def test_a_step_that_a_thread_asks_for_after_the_body_has_ended_is_not_run(agent: Tenuto, world: World) -> None:
     asked, over, problems = threading.Event(), threading.Event(), []
 
@@ -486,6 +543,7 @@ def test_a_step_that_a_thread_asks_for_after_the_body_has_ended_is_not_run(agent
     assert len(problems) == 1
 
 
+@pytest.mark.races
 def test_a_body_that_ends_waits_for_steps_in_flight_and_lets_none_slip_in_behind(agent: Tenuto, world: World) -> None:
     for number in range(20):
         outcomes: list[str] = []

@@ -7,9 +7,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tenuto import InvalidInput
-from tenuto.capabilities import schedules
-from tenuto.capabilities.cron import cron, every
-from tenuto.kernel.transact import drive
+from tenuto.capabilities.tasks import schedules
+from tenuto.capabilities.tasks.cron import cron, every
+from tenuto.kernel.work import perform
 
 
 def at(*parts, zone="UTC"):
@@ -72,7 +72,7 @@ def test_a_wrong_expression_is_refused_with_a_sentence(wrong):
 def test_a_wrong_zone_or_interval_is_refused():
     with pytest.raises(InvalidInput, match="time zone"):
         cron("* * * * *", "Mars/Olympus")
-    with pytest.raises(InvalidInput, match="every second"):
+    with pytest.raises(InvalidInput, match="at least 1 s"):
         every("1ms", 0.0)
 
 
@@ -113,6 +113,7 @@ def test_a_recurring_task_comes_at_each_of_its_times(agent, clock):
     assert agent.tasks.claim("chores") is None
 
 
+@pytest.mark.races
 @pytest.mark.parametrize(
     ("missed", "expected"),
     [
@@ -229,7 +230,7 @@ def test_a_replica_that_was_slower_fires_nothing(agent, client, clock):
             return found
 
     # then it fires nothing, and what was done stays done
-    assert drive(schedules.fire(slow._context._replace(kernel=Slow()), "chores"), clock) == 0
+    assert perform(schedules.fire(slow._context._replace(kernel=Slow()), "chores"), clock) == 0
     (info,) = agent.tasks.recurring("chores")
     assert info.fired == 1
     assert agent.tasks.claim("chores") is None

@@ -130,7 +130,7 @@ def test_a_fork_that_cannot_be_is_refused(agent: Tenuto) -> None:
             t.fork("f", at=wrong)
     agent.thread("there").append(*said("x"))
     for name in ("there", "t"):
-        with pytest.raises(Conflict, match="is there already"):
+        with pytest.raises(Conflict, match="already exists"):
             t.fork(name)
     with pytest.raises(InvalidInput):
         t.fork("")

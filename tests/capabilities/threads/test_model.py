@@ -185,7 +185,7 @@ class Conversations(RuleBasedStateMachine):
             with pytest.raises(NotFound):
                 call()
         elif at is not None and at > len(kept.messages):
-            with pytest.raises(ValueError, match="none of them"):
+            with pytest.raises(ValueError, match="out of range"):
                 call()
         elif self.alive(other) is not None:
             with pytest.raises(Conflict):

@@ -82,28 +82,28 @@ def test_pops_and_appends_are_those_of_a_list(script: list[int]) -> None:
 
 def test_news_are_read_alone_unless_the_past_is_read_otherwise_now(client: Callable[..., Tenuto]) -> None:
     t, rival = client().thread("t"), client().thread("t")
-    assert t.news(None) == (None, [], True)
+    assert t._news(None) == (None, [], True)
     t.append(*map(said, range(50)))
-    first = t.news(None)
+    first = t._news(None)
     assert (first.goes_on, first.messages) == (False, t.messages())
     rival.append(said(50))
     rival.decide("something")
-    more = t.news(first.seen)
+    more = t._news(first.seen)
     assert (more.goes_on, more.messages) == (True, [said(50)])
-    assert t.news(more.seen) == (more.seen, [], True)
+    assert t._news(more.seen) == (more.seen, [], True)
     rival.append(*map(said, range(51, 90)))
-    assert t.news(more.seen).messages == list(map(said, range(51, 90)))
+    assert t._news(more.seen).messages == list(map(said, range(51, 90)))
     rival.take_back()
-    after = t.news(more.seen)
+    after = t._news(more.seen)
     assert (after.goes_on, after.messages) == (False, t.messages())
     rival.delete()
-    assert t.news(after.seen) == (None, [], False)
+    assert t._news(after.seen) == (None, [], False)
     rival.append(said(1))
-    assert t.news(after.seen)[1:] == ([said(1)], False)
-    one = t.news(None)
+    assert t._news(after.seen)[1:] == ([said(1)], False)
+    one = t._news(None)
     rival.delete()
     rival.append(said(2), said(3))
-    assert t.news(one.seen)[1:] == ([said(2), said(3)], False), "it is another conversation now"
+    assert t._news(one.seen)[1:] == ([said(2), said(3)], False), "it is another conversation now"
 
 
 CALL: dict[str, Any] = {"type": "function_call", "call_id": "c", "name": "pay", "arguments": "{}"}
@@ -127,7 +127,7 @@ def test_who_reads_only_what_is_new_has_what_everybody_reads(rounds: list[list[s
     for changes in rounds:
         for change in changes:
             CHANGES[change](t)
-        news = t.news(seen)
+        news = t._news(seen)
         seen, held = news.seen, [*held, *news.messages] if news.goes_on else news.messages
         assert held == t.messages()
 
@@ -136,15 +136,15 @@ def test_a_thread_that_was_set_back_and_went_on_otherwise_is_read_anew(client: C
     t = client().thread("t")
     t.append(said(1))
     for behind in range(3):
-        seen = t.news(None).seen
+        seen = t._news(None).seen
         assert seen is not None
         for n in range(behind):
             t.append(said(n))
         other = seen._replace(digest=b"another line of this number")
-        assert t.news(other)[1:] == (t.messages(), False), "what is held in memory is not what is in the store"
-        assert t.news(seen)[1:] == (t.messages(after=seen.place.messages), True)
+        assert t._news(other)[1:] == (t.messages(), False), "what is held in memory is not what is in the store"
+        assert t._news(seen)[1:] == (t.messages(after=seen.place.messages), True)
     ahead = seen._replace(number=seen.number + 9)
-    assert t.news(ahead)[1:] == (t.messages(), False)
+    assert t._news(ahead)[1:] == (t.messages(), False)
 
 
 def test_what_is_new_costs_one_line_read_and_nothing_else(agent: Tenuto) -> None:
@@ -152,7 +152,7 @@ def test_what_is_new_costs_one_line_read_and_nothing_else(agent: Tenuto) -> None
     t.append(*map(said, range(9)))
     t.append(said(9), said(10))
     t.take_back()  # repairs in force are not read again for what came later
-    seen, read = t.news(None).seen, []
+    seen, read = t._news(None).seen, []
     kernel = agent.kernel
     entries = kernel.entries
 
@@ -162,28 +162,29 @@ def test_what_is_new_costs_one_line_read_and_nothing_else(agent: Tenuto) -> None
         return found
 
     kernel.entries = noted  # type: ignore[method-assign]
-    assert t.news(seen) == (seen, [], True)
+    assert t._news(seen) == (seen, [], True)
     t.append(said(11))
-    assert t.news(seen)[1:] == ([said(11)], True)
+    assert t._news(seen)[1:] == ([said(11)], True)
     assert read == [1, 1]
     for n in (12, 13):
         t.append(said(n))
-    assert t.news(seen)[1:] == ([said(n) for n in (11, 12, 13)], True)
+    assert t._news(seen)[1:] == ([said(n) for n in (11, 12, 13)], True)
     assert read == [1, 1, 1, 3]
 
 
 def test_news_of_a_thread_whose_time_is_over(client: Callable[..., Tenuto], clock: HeldClock) -> None:
     t = client().thread("t", ttl="1h")
     t.append(said(1))
-    seen = t.news(None).seen
+    seen = t._news(None).seen
     clock.advance(3_000)
-    assert t.news(seen) == (seen, [], True)
+    assert t._news(seen) == (seen, [], True)
     clock.advance(700)
-    assert t.news(seen) == (None, [], False)
+    assert t._news(seen) == (None, [], False)
     t.append(said(2))
-    assert t.news(seen)[1:] == ([said(2)], False)
+    assert t._news(seen)[1:] == ([said(2)], False)
 
 
+@pytest.mark.races
 @pytest.mark.slow
 def test_two_that_take_back_take_different_ones(client: Callable[..., Tenuto]) -> None:
     import threading

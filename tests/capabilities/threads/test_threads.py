@@ -149,6 +149,7 @@ def test_a_whole_append_is_one_line_and_one_write(backend: Backend, clock: HeldC
     assert [event.kind for event in t.timeline()] == ["began", "messages", "messages", "messages"]
 
 
+@pytest.mark.races
 def test_two_writers_both_land_in_order(client: Callable[..., Tenuto]) -> None:
     def work(who: int) -> None:
         t = client(f"w{who}").thread("t")
@@ -167,6 +168,7 @@ def test_two_writers_both_land_in_order(client: Callable[..., Tenuto]) -> None:
         assert [m["n"] for m in found if m["who"] == who] == list(range(25))
 
 
+@pytest.mark.races
 def test_one_client_serves_many_threads_at_once(agent: Tenuto) -> None:
     t = agent.thread("t")
     numbers: list[int] = []
@@ -427,7 +429,7 @@ def test_tenants_do_not_see_each_others_threads(agent: Tenuto) -> None:
 
 
 def test_more_threads_than_a_client_remembers(client: Callable[..., Tenuto], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tenuto.capabilities.threadwriter._KEPT", 3)
+    monkeypatch.setattr("tenuto.capabilities.threads.writer._CACHED", 3)
     agent = client()
     for turn in range(1, 4):
         for n in range(6):
@@ -496,6 +498,7 @@ def test_a_fork_keeps_the_past_of_a_deleted_thread_until_it_is_deleted_too(agent
     assert references(agent) == [0]
 
 
+@pytest.mark.races
 def test_two_that_end_at_once_count_a_reference_down_once(client: Callable[..., Tenuto]) -> None:
     agent = client()
     agent.thread("t").append({"role": "tool", "content": "x" * 70_000})

@@ -1,9 +1,9 @@
-"""The checkpoints of graphs: putting, getting and listing them. Everything the saver does, without its interface.
+"""The checkpoints of graphs: put, get and list. The saver without LangGraph's interface.
 
-Putting a checkpoint is one commit (`tips`): the change from the newest one of its namespace, the record that
-finds it by its LangGraph id, and the writes of tasks that wait to go with it. The commit checks that the newest
-is still the one it was compared with, so a crash leaves it whole or not there, and of two processes one is
-second. The second reads again; if the run had stood on the checkpoint that was the newest, it gets a `Conflict`.
+Putting a checkpoint is one commit (`checkpoints/create.py`): the delta from the newest one of its namespace, the index
+record of its LangGraph id, and the pending writes of tasks. A crash leaves it stored or not stored. The commit checks
+that the newest checkpoint is still the base of the delta, so of two concurrent processes one loses and reads again.
+If its run continued from the checkpoint that was the newest, it gets a `Conflict`.
 """
 
 from __future__ import annotations
@@ -15,67 +15,67 @@ from typing import Any, Final, NamedTuple
 from langchain_core.messages import BaseMessage, convert_to_openai_messages
 from langgraph.checkpoint.base import CheckpointTuple, DeltaChannelHistory, PendingWrite
 
-from tenuto.adapters._langgraph_line import (
+from tenuto.adapters.langchain import stored
+from tenuto.adapters.langgraph.run import RunView
+from tenuto.adapters.langgraph.storage import (
     BOOK,
     NAMESPACES,
-    GraphLine,
-    Lives,
+    ChannelCache,
+    GraphLineage,
     checkpoint_of,
     is_graph,
     meta_of,
     parent_of,
     state_of,
 )
-from tenuto.adapters._langgraph_run import Look
-from tenuto.adapters._langgraph_writes import TaskWrites, Waiting, Writes
-from tenuto.adapters.langchain import stored
-from tenuto.capabilities.blobs import Blobs
-from tenuto.capabilities.context import Context
-from tenuto.capabilities.lineage import THREAD, Placed
-from tenuto.capabilities.tips import Draft, Tip, Tips
+from tenuto.adapters.langgraph.writes import TaskWrites, Waiting, Writes
+from tenuto.capabilities._core.base import Context
+from tenuto.capabilities._core.blobs import Blobs
+from tenuto.capabilities.checkpoints import THREAD, CachedHead, CheckpointWriter, Draft, Placed
 from tenuto.errors import Conflict, InvalidInput
 from tenuto.kernel import keys
 from tenuto.kernel.contract import Check, Put, Write
-from tenuto.kernel.transact import Steps, backoff
+from tenuto.kernel.transact import backoff
+from tenuto.kernel.work import Sleep, Work
 
 _BATCH: Final = 32
-"""So many checkpoints of a list are put together at once."""
+"""Number of checkpoints of a list that are decoded together."""
 LIMIT: Final = 1 << 30
 
 
 class Place(NamedTuple):
-    """Which checkpoint a LangGraph config means."""
+    """The checkpoint that a LangGraph config addresses."""
 
     thread: str
     ns: str
     checkpoint: str | None
 
     def config(self, checkpoint: str | None = None) -> dict[str, Any]:
-        """Return the config that means it, or another checkpoint of the same namespace."""
+        """Return the config of this checkpoint, or of another one of the same namespace."""
         wanted = checkpoint or self.checkpoint
         return {"configurable": {"thread_id": self.thread, "checkpoint_ns": self.ns, "checkpoint_id": wanted}}
 
 
 def place_of(config: Mapping[str, Any]) -> Place:
-    """Return what a config means."""
+    """Return the checkpoint that a config addresses."""
     given = config.get("configurable") or {}
     if "thread_id" not in given:
         raise InvalidInput(
-            "A checkpoint belongs to a thread; say which: graph.invoke(…, {'configurable': {'thread_id': 't-1'}})."
+            "The config has no thread_id. Pass one: graph.invoke(…, {'configurable': {'thread_id': 't-1'}})."
         )
     return Place(str(given["thread_id"]), given.get("checkpoint_ns") or "", given.get("checkpoint_id") or None)
 
 
 def leads_on(checkpoint: Mapping[str, Any]) -> bool:
-    """Tell whether a checkpoint looks as if another task follows it: by the channels that start a graph's nodes."""
+    """Return whether another task is likely to follow a checkpoint, by the channels that start a graph's nodes."""
     return any(name.startswith("branch:to:") for name in checkpoint.get("updated_channels") or ())
 
 
 _LINES: Final = 1_000
-"""So many places of namespaces are kept at hand."""
+"""Maximum number of cached lineages."""
 
 
-class Graphs:
+class GraphCheckpoints:
     """The checkpoints of every graph of a tenant."""
 
     def __init__(self, context: Context) -> None:
@@ -83,17 +83,17 @@ class Graphs:
         self.kernel = context.kernel
         self.blobs = Blobs(context)
         self.writes = Writes(context, self.blobs)
-        self.tips = Tips(context, self.blobs)
-        self._lives: dict[bytes, Lives] = {}
-        self._places: dict[tuple[str, str], GraphLine] = {}
+        self.writer = CheckpointWriter(context, self.blobs)
+        self._caches: dict[bytes, ChannelCache] = {}
+        self._places: dict[tuple[str, str], GraphLineage] = {}
 
-    def line(self, thread: str, ns: str) -> GraphLine:
-        """Return where the checkpoints of a namespace are."""
+    def line(self, thread: str, ns: str) -> GraphLineage:
+        """Return the lineage of a namespace."""
         known = self._places.get((thread, ns))
         if known is None:
             if len(self._places) >= _LINES:
                 self._places.clear()
-            known = self._places[thread, ns] = GraphLine(self.context, self.blobs, thread, ns)
+            known = self._places[thread, ns] = GraphLineage(self.context, self.blobs, thread, ns)
         return known
 
     # -- putting -----------------------------------------------------------------------------------------------
@@ -103,32 +103,33 @@ class Graphs:
         where: Place,
         checkpoint: Mapping[str, Any],
         metadata: Mapping[str, Any],
-        look: Look | None,
+        look: RunView | None,
         writers: int | None = None,
-    ) -> Steps[dict[str, Any]]:
-        """Store a checkpoint that follows the one given, atomically and durably, with the writes that wait for it.
+    ) -> Work[dict[str, Any]]:
+        """Store a checkpoint after the given one, atomically and durably, with the pending writes of its tasks.
 
-        `writers` is how many tasks' writes are expected to, if that is known; those on their way are waited for a moment.
+        `writers` is the expected number of tasks with pending writes, if known; those in flight are awaited briefly.
         """
         line = self.line(where.thread, where.ns)
         state, wanted = state_of(checkpoint), str(checkpoint["id"])
         meta = meta_of(where.checkpoint, metadata, checkpoint["channel_values"])
         once = True
-        for delay in backoff(None):
-            tip = self.tips.get(line)
-            number = tip.placed.number if tip is not None else 0
-            _stand_firm(line, look, where.checkpoint, number)
-            lives = Lives()
-            lives.versions = dict(checkpoint["channel_versions"])
-            before = self._lives.get(line.root) or Lives()
-            same = _unchanged(tip, where.checkpoint, before, lives.versions)
+        delays = backoff()
+        while True:
+            cached = self.writer.get(line)
+            number = cached.placed.number if cached is not None else 0
+            _check_unmoved(line, look, where.checkpoint, number)
+            cache = ChannelCache()
+            cache.versions = dict(checkpoint["channel_versions"])
+            before = self._caches.get(line.root) or ChannelCache()
+            same = _unchanged(cached, where.checkpoint, before, cache.versions)
             taken = self.writes.take(where.thread, where.ns, writers)
             draft = Draft(
                 wanted,
                 state,
                 None,
                 meta,
-                grow=functools.partial(lives.grow, state, same, before),
+                grow=functools.partial(cache.grow, state, same, before),
                 once=once,
                 checks=[Check(record.key, 0) for record in taken],
                 writes=[Put(record.key, record.value) for record in taken],
@@ -137,89 +138,88 @@ class Graphs:
                 draft = self._in_place_of(line, wanted, draft)
             made = None
             try:
-                made = yield from self.tips.add(line, tip, draft, LIMIT)
+                made = yield from self.writer.add(line, cached, draft, LIMIT)
             finally:
                 for record in taken:
                     record.settle(kept=made is not None)
             if made is not None:
-                self._remember(line, lives)
+                self._remember(line, cache)
                 if look is not None:
                     look.newest, look.number = wanted, number + 1
                 return where.config(wanted)
             once, writers = not line.number_of(wanted)[0], None
             if not taken:
-                yield delay
-        raise AssertionError("the back-off never ends")
+                yield Sleep(next(delays))
 
-    def _in_place_of(self, line: GraphLine, wanted: str, draft: Draft) -> Draft:
-        """Let a checkpoint that is put again take the place of the one with its id."""
+    def _in_place_of(self, line: GraphLineage, wanted: str, draft: Draft) -> Draft:
+        """Return a draft that replaces the checkpoint of the same id."""
         old, _ = line.number_of(wanted)
         hidden: list[Write] = [Put(line.hidden_key(old), b"")] if old else []
         return draft._replace(writes=[*draft.writes, *hidden])
 
-    def _remember(self, line: GraphLine, lives: Lives) -> None:
-        self._lives.pop(line.root, None)
-        self._lives[line.root] = lives
-        known = self.tips.remembered()
-        if len(self._lives) > len(known):
-            for root in [root for root in self._lives if root not in known]:
-                self._lives.pop(root, None)
+    def _remember(self, line: GraphLineage, cache: ChannelCache) -> None:
+        self._caches.pop(line.root, None)
+        self._caches[line.root] = cache
+        known = self.writer.remembered()
+        if len(self._caches) > len(known):
+            for root in [root for root in self._caches if root not in known]:
+                self._caches.pop(root, None)
 
-    def put_writes(self, where: Place, task: TaskWrites) -> Steps[None]:
-        """Keep what a task wrote on a checkpoint, durably, by a commit of its own."""
+    def put_writes(self, where: Place, task: TaskWrites) -> Work[None]:
+        """Store the writes of a task durably, in a separate commit."""
         return self.writes.put(where.thread, where.ns, _named(where), task)
 
     def offer_writes(self, where: Place, task: TaskWrites) -> Waiting | None:
-        """Let what a task wrote on a checkpoint wait for the commit of the next one, if it can."""
+        """Queue the writes of a task for the commit of the next checkpoint; None if they cannot wait."""
         return self.writes.offer(where.thread, where.ns, _named(where), task)
 
     # -- getting -----------------------------------------------------------------------------------------------
 
-    def get(self, where: Place, *, waits: bool) -> tuple[CheckpointTuple | None, Look]:
-        """Return a checkpoint, or the newest, and what there is to remember of the thread as it was then."""
+    def get(self, where: Place, *, waits: bool) -> tuple[CheckpointTuple | None, RunView]:
+        """Return a checkpoint, or the newest, and the run's view of the thread at this moment."""
         line = self.line(where.thread, where.ns)
-        tip = self._current(line)
-        if tip is None and where.checkpoint is None:
-            tip = self.tips.load(line)
-        head = tip.placed if tip is not None else line.newest()
-        shown = tip is not None and tip.shown == tip.placed.number and is_graph(tip.placed.item)
+        cached = self._current(line)
+        if cached is None and where.checkpoint is None:
+            cached = self.writer.load(line)
+        head = cached.placed if cached is not None else line.newest()
+        shown = cached is not None and cached.shown == cached.placed.number and is_graph(cached.placed.item)
         newest = head if shown else None if head is None else self._newest(line, head)
-        look = Look(line.root, newest.item.name if newest else None, head.number if head else 0, waits=waits)
+        look = RunView(line.root, newest.item.name if newest else None, head.number if head else 0, waits=waits)
         if where.checkpoint is None or (newest is not None and newest.item.name == where.checkpoint):
             found = newest
         else:
             found = line.named(where.checkpoint)
         if found is None:
             return None, look
-        if tip is not None and found.number == tip.placed.number:
-            lives = self._lives.get(line.root) or Lives()
-            state = lives.values(tip.tree, self.blobs)
-            lives.versions = dict(state[BOOK]["channel_versions"])
-            self._remember(line, lives)
+        if cached is not None and found.number == cached.placed.number:
+            cache = self._caches.get(line.root) or ChannelCache()
+            state = cache.values(cached.tree, self.blobs)
+            cache.versions = dict(state[BOOK]["channel_versions"])
+            self._remember(line, cache)
         else:
             state = line.states([found])[found.number]
-        return self._told(line, found, state, self.writes.of(where.thread, where.ns, found.item.name)), look
+        return self._tuple(line, found, state, self.writes.of(where.thread, where.ns, found.item.name)), look
 
-    def _current(self, line: GraphLine) -> Tip | None:
-        """Return the tip as it is remembered, if it still is the tip."""
-        tip = self.tips.remembered().get(line.root)
-        if tip is None:
+    def _current(self, line: GraphLineage) -> CachedHead | None:
+        """Return the cached head, if it is still the head."""
+        cached = self.writer.remembered().get(line.root)
+        if cached is None:
             return None
-        number = tip.placed.number
+        number = cached.placed.number
         own, following, hidden = self.kernel.read([line.key(number), line.key(number + 1), line.hidden_key(number)])
-        if own is None or own.version != tip.placed.version or following is not None or hidden is not None:
-            self.tips.forget(line)
+        if own is None or own.version != cached.placed.version or following is not None or hidden is not None:
+            self.writer.forget(line)
             return None
-        return tip
+        return cached
 
-    def _newest(self, line: GraphLine, head: Placed) -> Placed | None:
-        """Return the newest checkpoint of a graph that is to be seen."""
+    def _newest(self, line: GraphLineage, head: Placed) -> Placed | None:
+        """Return the newest visible checkpoint of a graph."""
         if is_graph(head.item) and self.kernel.read([line.hidden_key(head.number)])[0] is None:
             return head
         return next(line.graphs(), None)
 
-    def _told(
-        self, line: GraphLine, placed: Placed, state: Mapping[str, Any], writes: list[PendingWrite]
+    def _tuple(
+        self, line: GraphLineage, placed: Placed, state: Mapping[str, Any], writes: list[PendingWrite]
     ) -> CheckpointTuple:
         where = Place(line.scope, line.ns, placed.item.name)
         parent = parent_of(placed.item)
@@ -232,9 +232,9 @@ class Graphs:
         )
 
     def messages(self, thread: str, *, whole: bool) -> list[dict[str, Any]] | None:
-        """Return the conversation of a graph as dicts that every provider knows; None where there is none.
+        """Return the conversation of a graph as chat messages; None if there is none.
 
-        Where it is `whole`, what only LangChain has (ids, usage, metadata) is beside them, as in a thread of its history.
+        With `whole` they also carry LangChain's own fields (ids, usage, metadata), as in a thread of its history.
         """
         found, _ = self.get(Place(thread, "", None), waits=False)
         messages = found.checkpoint["channel_values"].get("messages") if found is not None else None
@@ -253,7 +253,7 @@ class Graphs:
         before: Mapping[str, Any] | None,
         limit: int | None,
     ) -> Iterator[list[CheckpointTuple]]:
-        """Yield the checkpoints that are asked for, newest first, some at a time; nothing is held in between."""
+        """Yield the matching checkpoints, newest first, in batches; no cursor stays open in between."""
         earlier = (before.get("configurable") or {}).get("checkpoint_id") if before is not None else None
         left = limit
         for line, wanted in self._lines(config):
@@ -275,13 +275,13 @@ class Graphs:
                 yield self._batch(line, batch)
                 left = None if left is None else left - len(batch)
 
-    def _batch(self, line: GraphLine, batch: list[Placed]) -> list[CheckpointTuple]:
+    def _batch(self, line: GraphLineage, batch: list[Placed]) -> list[CheckpointTuple]:
         states = line.states(batch)
         ids = {placed.item.name for placed in batch}
         writes = self.writes.between(line.scope, line.ns, ids)
-        return [self._told(line, placed, states[placed.number], writes.get(placed.item.name, [])) for placed in batch]
+        return [self._tuple(line, placed, states[placed.number], writes.get(placed.item.name, [])) for placed in batch]
 
-    def _lines(self, config: Mapping[str, Any] | None) -> Iterator[tuple[GraphLine, str | None]]:
+    def _lines(self, config: Mapping[str, Any] | None) -> Iterator[tuple[GraphLineage, str | None]]:
         if config is None:
             for thread in self.threads():
                 for line in self.lines(thread):
@@ -295,13 +295,13 @@ class Graphs:
             yield line, where.checkpoint
 
     def threads(self) -> list[str]:
-        """Return every thread that has checkpoints."""
+        """Return all threads with checkpoints."""
         found = dict.fromkeys(str(parts[2]) for parts in self._entries(keys.pack("checkpoints", THREAD)))
         found.update(dict.fromkeys(str(parts[2]) for parts in self._entries(NAMESPACES)))
         return list(found)
 
-    def lines(self, thread: str) -> list[GraphLine]:
-        """Return the namespaces of a thread, the root first."""
+    def lines(self, thread: str) -> list[GraphLineage]:
+        """Return the lineages of a thread, the root namespace first."""
         inner = [str(parts[3]) for parts in self._entries(NAMESPACES + keys.pack(thread))]
         return [self.line(thread, ns) for ns in ["", *inner]]
 
@@ -315,7 +315,7 @@ class Graphs:
     # -- delta channels ----------------------------------------------------------------------------------------
 
     def history(self, where: Place, channels: Sequence[str]) -> dict[str, DeltaChannelHistory]:
-        """Return what each channel was written since the nearest ancestor that has it as a value, oldest first."""
+        """Return the writes to each channel since its nearest snapshot among the ancestors, oldest first."""
         line = self.line(where.thread, where.ns)
         target = line.named(where.checkpoint) if where.checkpoint else next(line.graphs(), None)
         remaining, chain = set(channels), list[tuple[str, set[str]]]()
@@ -347,24 +347,26 @@ class Graphs:
 
 def _named(where: Place) -> str:
     if where.checkpoint is None:
-        raise InvalidInput("Writes belong to a checkpoint; the config names none (checkpoint_id).")
+        raise InvalidInput("The config has no checkpoint_id, so the writes were not stored. Pass one.")
     return where.checkpoint
 
 
-def _stand_firm(line: GraphLine, look: Look | None, parent: str | None, number: int) -> None:
-    """Raise `Conflict` if a run stood on the newest checkpoint, and now there is a newer one."""
+def _check_unmoved(line: GraphLineage, look: RunView | None, parent: str | None, number: int) -> None:
+    """Raise `Conflict` if a run continued from the newest checkpoint, and now there is a newer one."""
     if look is None or look.newest != parent or look.number == number:
         return
     raise Conflict(
-        f"The thread {line.scope!r} has gone on since this run read it: somebody else is working on it, and nothing "
-        "of this step was stored. Let one run at a time work on a thread, or read it again and decide anew.",
+        f"Another process wrote to the thread {line.scope!r} since this run read it, so this step was not stored. "
+        "Let one run at a time work on a thread, or read it again and retry.",
         [line.key(number)],
     )
 
 
-def _unchanged(tip: Tip | None, parent: str | None, before: Lives, versions: Mapping[str, Any]) -> set[str]:
-    """Return the channels that a checkpoint has as its parent had them, if the parent is the tip."""
-    if tip is None or parent is None or tip.placed.item.name != parent or before.tree is not tip.tree:
+def _unchanged(
+    cached: CachedHead | None, parent: str | None, before: ChannelCache, versions: Mapping[str, Any]
+) -> set[str]:
+    """Return the channels that are unchanged since the parent, if the parent is the head."""
+    if cached is None or parent is None or cached.placed.item.name != parent or before.tree is not cached.tree:
         return set()
     return {name for name, version in versions.items() if before.versions.get(name) == version}
 

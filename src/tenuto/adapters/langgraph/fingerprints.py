@@ -1,10 +1,10 @@
-"""Whether a long list of messages is still what it was, without encoding it.
+"""Detect changes in a long list of messages without encoding it.
 
-A `Marks` remembers of each message its class and a copy of its fields. What is text, nothing or empty is compared
-as it is, which looks at identities first. Anything else, such as numbers and nested data, may be equal and yet not
-the same (1, 1.0 and True), or be edited in place and still be the same object: its encoding is remembered as well,
-per run of messages, without the texts around it. So an edit is found wherever it is made. 2,000 messages that nobody
-has touched take half a millisecond where the processor has them at hand, and two or three where it has not.
+A `Fingerprints` records the class and a copy of the fields of each message. Texts, None and empty values are compared
+directly, which compares identities first. Other values, such as numbers and nested data, may be equal but of another
+type (1, 1.0 and True) or edited in place, so their encoding is recorded too, per run of messages. An edit is therefore
+found wherever it is made. 2,000 unchanged messages take half a millisecond if they are in the processor's cache, and
+two or three if not.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from tenuto.kernel.tree import RUN
 
 _NO_DICT: Final[dict[str, Any]] = {}
 _NO_LIST: Final[list[Any]] = []
-"""What stands for every empty one: one object is nearer at hand than thousands."""
+"""One shared object for all empty values: better cache locality than thousands."""
 
 _fields_of = operator.attrgetter("__dict__")
 _extra_of = operator.attrgetter("__pydantic_extra__")
 
 
-class Marks:
-    """What a list of messages was: it `fits` one that is stored as the same bytes, and no other."""
+class Fingerprints:
+    """The fingerprints of a list of messages: it `fits` a list that encodes to the same bytes, and no other."""
 
     __slots__ = ("_deep", "_extra", "_fields", "_types", "count")
 
-    def __init__(self, messages: list[Any], before: Marks | None = None, kept: int = 0) -> None:
-        """Remember messages. The first so many are `kept`: they fit what was remembered `before`."""
+    def __init__(self, messages: list[Any], before: Fingerprints | None = None, kept: int = 0) -> None:
+        """Record messages. The first `kept` of them are known to fit `before`, and are not examined again."""
         if before is None:
             self._fields: list[dict[str, Any]] = []
             self._types: list[type[Any]] = []
@@ -50,7 +50,7 @@ class Marks:
             self._look_deeper(at // RUN, messages[at : at + RUN])
 
     def _look_deeper(self, number: int, run: list[Any]) -> None:
-        """Remember the encoding of what a run has beyond texts."""
+        """Record the encoding of a run's values that are not texts."""
         start = number * RUN
         spots = [
             (at, name)
@@ -68,18 +68,18 @@ class Marks:
         return codec.fast_pack([values, list(map(_extra_of, run)) if number in self._extra else None])
 
     def fitting(self, messages: list[Any]) -> list[bool]:
-        """Tell of each run that is remembered whether a list has it, in its place and also within its messages."""
+        """Return, for each recorded run, whether a list has it unchanged at the same position."""
         runs = range(0, self.count, RUN)
         if self.fits(messages if len(messages) == self.count else messages[: self.count]):
             return [True] * len(runs)
         return [self._fit(messages[at : min(at + RUN, self.count)], at) for at in runs]
 
     def fits(self, messages: list[Any]) -> bool:
-        """Tell whether a list is what was remembered, also within its messages."""
+        """Return whether a list is unchanged, also inside its messages."""
         return self._fit(messages, 0, whole=True)
 
     def _fit(self, part: list[Any], start: int, *, whole: bool = False) -> bool:
-        """Tell whether a part of a list, one run of it or all, is what was remembered from a place on."""
+        """Return whether a part of a list (one run, or all) is unchanged from a position on."""
         end = self.count if whole else min(start + RUN, self.count)
         types, fields = (self._types, self._fields) if whole else (self._types[start:end], self._fields[start:end])
         if len(part) != end - start or list(map(type, part)) != types:
@@ -87,14 +87,14 @@ class Marks:
         try:
             if list(map(_fields_of, part)) != fields:
                 return False
-        except Exception:  # noqa: BLE001 - a program's own `==` may raise anything; encoding tells then
+        except Exception:  # noqa: BLE001 - a user's `==` may raise anything; then the encoding decides
             return False
         if not self._extra and any(map(_extra_of, part)):
             return False
         return not (self._deep or self._extra) or self._fit_deep(part, start // RUN, (end + RUN - 1) // RUN)
 
     def _fit_deep(self, part: list[Any], first: int, last: int) -> bool:
-        """Tell whether what the runs of a part have beyond texts is what was remembered."""
+        """Return whether the values of the runs of a part that are not texts are unchanged."""
         for number in range(first, last):
             run = part[(number - first) * RUN : (number - first + 1) * RUN]
             if number not in self._extra and any(map(_extra_of, run)):
@@ -106,12 +106,12 @@ class Marks:
                 if self._encoding(number, spots, run) != packed:
                     return False
             except NotStorable:
-                return False  # what is there now cannot be stored; what was remembered could
+                return False  # the recorded value could be stored, this one cannot
         return True
 
 
 def _copied(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return fields to compare with: the empty dicts and lists of a message may be filled, so they are not its own."""
+    """Return a copy of fields in which empty dicts and lists are replaced, because the message may fill its own."""
     return {
         name: value
         if value or value is None or type(value) is str

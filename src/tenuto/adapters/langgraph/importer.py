@@ -1,12 +1,11 @@
-"""Bringing in what LangGraph's own savers have stored: every thread, checkpoint and write of a database.
+"""Import every thread, checkpoint and write from LangGraph's own savers.
 
-The source is read as it is, by SQL, and never written to: the file of a `SqliteSaver`, or the database of a
-`PostgresSaver`. Its values are decoded by a closed register, like everything else here: LangChain's and
-LangGraph's types, and those that were allowed. What names another type is `UnknownType`, which says how to allow
-it, and nothing of that checkpoint is stored.
+The source, the file of a `SqliteSaver` or the database of a `PostgresSaver`, is read by SQL and never written. Only
+registered types are decoded: LangChain's, LangGraph's, and those that were allowed. Any other type is `UnknownType`
+with the way to allow it, and that checkpoint is not stored.
 
-A checkpoint keeps its id. So an import that was cut off is done again and goes on behind what is there; and at
-its end each checkpoint is read from the new store and compared with the source.
+Checkpoints keep their ids, so an interrupted import resumes when it is repeated. At the end each checkpoint is read
+from the new store and compared with the source.
 """
 
 from __future__ import annotations
@@ -25,27 +24,27 @@ import ormsgpack
 from langgraph.checkpoint.serde.types import TASKS, _DeltaSnapshot
 from langgraph.types import Send
 
-from tenuto.adapters import _langgraph_types as types
-from tenuto.adapters._langgraph_graphs import Graphs, Place
-from tenuto.adapters._langgraph_writes import TaskWrites, ordered
+from tenuto.adapters.langgraph import stored_types as types
+from tenuto.adapters.langgraph.checkpoints import GraphCheckpoints, Place
+from tenuto.adapters.langgraph.writes import TaskWrites, ordered
 from tenuto.errors import Damaged, MissingDriver, NotFound, TenutoError, UnknownType
 from tenuto.kernel import codec
-from tenuto.kernel.transact import Steps
+from tenuto.kernel.work import Work
 
 
 class Brought(NamedTuple):
-    """What an import has done to one thread."""
+    """The result of importing one thread."""
 
     thread: str
     checkpoints: int
-    """How many the source has; all of them are in the store now, and equal."""
+    """Number of checkpoints in the source; all of them are in the store and equal."""
     writes: int
     new: int
-    """How many of the checkpoints were not there before."""
+    """Number of checkpoints that this import added."""
 
 
 class Row(NamedTuple):
-    """One checkpoint as the source has it."""
+    """A checkpoint in the source."""
 
     id: str
     parent: str | None
@@ -57,7 +56,7 @@ class Source(Protocol):
     """A database of one of LangGraph's savers."""
 
     def threads(self) -> list[str]:
-        """Return every thread."""
+        """Return all threads."""
         ...
 
     def namespaces(self, thread: str) -> list[str]:
@@ -69,12 +68,12 @@ class Source(Protocol):
         ...
 
     def writes(self, thread: str, ns: str) -> Iterator[tuple[str, TaskWrites]]:
-        """Yield what the tasks of each checkpoint wrote."""
+        """Yield the writes of the tasks of each checkpoint."""
         ...
 
 
-def bring(graphs: Graphs, source: Source, thread: str) -> Steps[Brought]:
-    """Bring in one thread, as far as it is not there yet, and prove that all of it is as in the source."""
+def bring(graphs: GraphCheckpoints, source: Source, thread: str) -> Work[Brought]:
+    """Import the missing checkpoints and writes of one thread; verify that the thread equals the source."""
     checkpoints = writes = new = 0
     for ns in source.namespaces(thread):
         line = graphs.line(thread, ns)
@@ -96,8 +95,8 @@ def bring(graphs: Graphs, source: Source, thread: str) -> Steps[Brought]:
     return Brought(thread, checkpoints, writes, new)
 
 
-def _prove(graphs: Graphs, source: Source, thread: str, ns: str, of: Mapping[str, list[TaskWrites]]) -> None:
-    """Raise `Damaged` unless every checkpoint of a namespace is in the store as it is in the source."""
+def _prove(graphs: GraphCheckpoints, source: Source, thread: str, ns: str, of: Mapping[str, list[TaskWrites]]) -> None:
+    """Raise `Damaged` unless every checkpoint of a namespace equals the source."""
     line = graphs.line(thread, ns)
     for row in source.rows(thread, ns):
         found, _ = graphs.get(Place(thread, ns, row.id), waits=False)
@@ -111,13 +110,13 @@ def _prove(graphs: Graphs, source: Source, thread: str, ns: str, of: Mapping[str
         )
         if not same:
             raise Damaged(
-                f"The checkpoint {row.id} of the thread {line.scope!r} is not in the store as it is in the source. "
-                "The source was not touched; if somebody writes to it, stop that and import again."
+                f"The imported checkpoint {row.id} of the thread {line.scope!r} differs from the source, which was not "
+                "changed. If another process writes to the source, stop it and import again."
             )
 
 
 def _whole(row: Row, of: Mapping[str, list[TaskWrites]]) -> dict[str, Any]:
-    """Return a checkpoint as the graph of today reads it: before version 4, its tasks stood with its parent's writes."""
+    """Return a checkpoint in today's format: before version 4, its tasks were in its parent's writes."""
     checkpoint = {**row.checkpoint, "id": row.id}
     if checkpoint.get("v", 1) >= 4 or row.parent is None:
         return checkpoint
@@ -141,16 +140,16 @@ def opened(source: str) -> Iterator[Source]:
     """Open a source for reading: a file, or a Postgres URL."""
     if source.startswith(("postgres://", "postgresql://")):
         try:
-            import psycopg  # noqa: PLC0415 - only for who has it
+            import psycopg  # noqa: PLC0415 - optional
         except ImportError as error:
-            raise MissingDriver('psycopg is not installed; run: pip install "tenuto[postgres]".') from error
+            raise MissingDriver('psycopg is not installed. Run: pip install "tenuto[postgres]".') from error
         with psycopg.connect(source, autocommit=True) as postgres:
             yield _Postgres(lambda sql, given: postgres.execute(sql.replace("?", "%s"), given))
         return
-    import apsw  # noqa: PLC0415 - as the store of its own
+    import apsw  # noqa: PLC0415 - only for a file
 
     if not Path(source).exists():
-        raise NotFound(f"There is no file {source!r}.")
+        raise NotFound(f"There is no file {source!r}. Nothing was imported.")
     sqlite = apsw.Connection(source, flags=apsw.SQLITE_OPEN_READONLY)
     try:
         yield _Sqlite(sqlite.execute)
@@ -162,7 +161,7 @@ Execute = Callable[[str, Sequence[Any]], Any]
 
 
 class _Sqlite:
-    """The file of a `SqliteSaver`: a checkpoint has its values in it."""
+    """The file of a `SqliteSaver`: a checkpoint contains its values."""
 
     TABLE: Final = "writes"
     VALUE: Final = "value"
@@ -171,7 +170,7 @@ class _Sqlite:
         self._execute = execute
 
     def threads(self) -> list[str]:
-        """Return every thread."""
+        """Return all threads."""
         return self._column("SELECT DISTINCT thread_id FROM checkpoints ORDER BY 1")
 
     def namespaces(self, thread: str) -> list[str]:
@@ -197,7 +196,7 @@ class _Sqlite:
         )
 
     def writes(self, thread: str, ns: str) -> Iterator[tuple[str, TaskWrites]]:
-        """Yield what the tasks of each checkpoint wrote."""
+        """Yield the writes of the tasks of each checkpoint."""
         of: dict[tuple[str, str], TaskWrites] = {}
         rows = self._execute(
             f"SELECT checkpoint_id, task_id, {self._path()}, idx, channel, type, {self.VALUE} FROM {self.TABLE} "  # noqa: S608 - names of ours
@@ -211,13 +210,13 @@ class _Sqlite:
             yield checkpoint, task
 
     def _path(self) -> str:
-        """Return the column with the path of a task, which older files do not have."""
+        """Return the column of a task's path; older files have none."""
         columns = [row[1] for row in self._execute("PRAGMA table_info(writes)", ()).fetchall()]
         return "task_path" if "task_path" in columns else "''"
 
 
 class _Postgres(_Sqlite):
-    """The database of a `PostgresSaver`: a checkpoint is JSON, and the larger values stand by channel and version."""
+    """The database of a `PostgresSaver`: a checkpoint is JSON; larger values are blobs by channel and version."""
 
     TABLE: Final = "checkpoint_writes"  # type: ignore[misc]
     VALUE: Final = "blob"  # type: ignore[misc]
@@ -249,7 +248,7 @@ class _Postgres(_Sqlite):
 
 
 def loads(kind: str | None, data: bytes | None) -> Any:
-    """Return a value that LangGraph serialized; nothing is imported or called but what is in the register."""
+    """Decode a value that LangGraph serialized; only registered types are imported or called."""
     if kind == "null" or data is None:
         return None
     if kind == "bytes":
@@ -258,24 +257,24 @@ def loads(kind: str | None, data: bytes | None) -> Any:
         return bytearray(data)
     if kind != "msgpack":
         raise UnknownType(
-            f"A value is stored as {kind!r}, which is not read here: only msgpack, as LangGraph has written since 2024. "
-            "Let LangGraph write it anew (graph.update_state), or leave its thread out."
+            f"A value is serialized as {kind!r}; only msgpack, LangGraph's format since 2024, can be imported. "
+            "Let LangGraph write it again (graph.update_state), or select other threads with --thread."
         )
     return _Loader().unpack(bytes(data))
 
 
 class _Loader:
-    """Unpacks one value; the decoder keeps an error of its hook to itself, so it is kept here."""
+    """Decodes one value. ormsgpack hides the errors of its hook, so they are recorded here."""
 
     def __init__(self) -> None:
         self._error: TenutoError | None = None
 
     def unpack(self, data: bytes) -> Any:
-        """Return a value."""
+        """Return the decoded value."""
         try:
             return ormsgpack.unpackb(data, ext_hook=self._hook, option=ormsgpack.OPT_NON_STR_KEYS)
         except (ValueError, TypeError, RecursionError) as error:
-            raise self._error or Damaged(f"A value of the source cannot be decoded ({error}).") from error
+            raise self._error or Damaged(f"A value of the source is damaged ({error}).") from error
 
     def _hook(self, code: int, data: bytes) -> Any:
         try:
@@ -288,13 +287,13 @@ class _Loader:
         if code == _DELTA:
             return _DeltaSnapshot(given)
         if code not in (_SINGLE, _POSITIONAL, _NAMED, _METHOD, _PYDANTIC_1, _PYDANTIC_2) or len(given) < 3:
-            raise UnknownType(f"A value has LangGraph's extension type {code}, which is not read here.")
+            raise UnknownType(f"A value has LangGraph's extension type {code}, which cannot be imported.")
         module, name, argument = given[:3]
         cls = _known().get((module, name))
         if cls is None or (code == _METHOD and (cls is not datetime or given[3] != "fromisoformat")):
             raise UnknownType(
-                f"A value is of the type {module}.{name}, which is not allowed here. "
-                f"If it is yours: tenuto import langgraph --allow {module}:{name}."
+                f"A value has the type {module}.{name}, which is not allowed; its checkpoint was not imported. "
+                f"If the type is yours: tenuto import langgraph --allow {module}:{name}."
             )
         try:
             if code == _METHOD:
@@ -305,14 +304,14 @@ class _Loader:
                 return cls(argument)
             return cls(*argument) if code == _POSITIONAL else cls(**argument)
         except Exception as error:
-            raise UnknownType(f"A stored {module}.{name} cannot be made again: {error}.") from error
+            raise UnknownType(f"A {module}.{name} of the source cannot be constructed: {error}.") from error
 
 
 _SINGLE, _POSITIONAL, _NAMED, _METHOD, _PYDANTIC_1, _PYDANTIC_2, _, _DELTA = range(8)
 
 
 def _known() -> dict[tuple[str, str], Any]:
-    """Return what a value may name: types of Python's own, and those that were registered."""
+    """Return the types that a value may name: some of Python's, and the registered ones."""
     plain = (datetime, date, time, timedelta, timezone, Decimal, UUID, ZoneInfo, set, frozenset)
     found: dict[tuple[str, str], Any] = {(cls.__module__, cls.__name__): cls for cls in plain}
     found.update({(cls.__module__, cls.__name__): cls for cls in codec.registered()})

@@ -1,23 +1,20 @@
-"""What one run of a graph knows of a thread: where it stood when the run looked, and what is still being saved.
+"""A run's view of a thread: the newest checkpoint when the run read it, and the checkpoints that are being saved.
 
-LangGraph gives a saver no run to hold on to, but it calls it in a context (`contextvars`) that each run has for
-itself: it reads the thread in it, and hands over every checkpoint in a copy of it. So what the reading found is
-kept there, and the saving that follows is held against it: if the thread has gone on from where the run stood,
-somebody else works on it, and the run gets a `Conflict` instead of a fork that nobody sees. A run that was told
-to start from an older checkpoint stood elsewhere, and forks.
+LangGraph passes no run to a saver, but calls it in a context (`contextvars`) that belongs to the run: it reads the
+thread in that context and saves every checkpoint in a copy of it. The view is stored there and compared at each save.
+If another process has written to the thread since, the run gets a `Conflict` instead of a silent fork. A run that
+started from an older checkpoint on purpose forks.
 
-By default LangGraph saves in the background while the next node runs already; killed in that node, a run has
-lost the one before. It asks whether there is a saver before it makes a task, and calls `get_next_version` before
-it hands over a checkpoint. A saver that remembers the second and lets the first wait makes the default as
-durable as `durability="sync"`, for the price of one commit. While the run waits there, it does the saving
-itself, for the thread that LangGraph has given it to: a long conversation that two processors look at in turn is
-fetched from one to the other each time, which takes longer than looking at it. With `durability="exit"` nothing is handed over:
-a run that has seen nothing handed over waits only a moment, and only once.
+By default LangGraph saves in the background while the next node runs; a run killed in that node loses the step before.
+But LangGraph tests the saver's truth value before it creates a task, and calls `get_next_version` before it saves a
+checkpoint. The second call announces a save, and the first waits until it is durable. This makes the default as
+durable as `durability="sync"`, at the price of one commit. While the run waits it does the save itself, instead of
+LangGraph's thread: moving a long conversation between the caches of two processors takes longer than reading it. With
+`durability="exit"` nothing is saved in between: such a run waits only briefly, and only once.
 
-In async code nothing has been handed over yet when LangGraph asks: it has made a task of it, which runs when the
-event loop comes to it. But a node is made a task too, behind that one. So `aput` keeps the event loop until the
-checkpoint is durable, for a moment at most, and the node begins after that; the writes that go with it were put in
-its way before. What goes wrong is told when LangGraph asks the next time.
+In async code the save is only scheduled as a task when LangGraph tests the saver, and the node is a task after it. So
+`aput` blocks the event loop until the checkpoint is durable, for a moment at most, and the node starts after that. The
+writes for that commit were offered before. Errors are raised at LangGraph's next test.
 """
 
 from __future__ import annotations
@@ -30,22 +27,22 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Final, TypeVar
 
-from tenuto.adapters._langgraph_writes import PATIENCE, Waiting, Writes
+from tenuto.adapters.langgraph.writes import PATIENCE, Waiting, Writes
 
 R = TypeVar("R")
 
 _FIRST: Final = 0.003
-"""For so many seconds a run waits for its first checkpoint to be handed over; with `durability="exit"` in vain."""
+"""Seconds that a run waits for its first save to start; with `durability="exit"` none does."""
 _LATER: Final = 0.25
-"""For so many it waits for any other."""
+"""Seconds that it waits for any later save to start."""
 _OFFERED: Final = 0.001
-"""For so many a thread waits for the run to take a saving from it; a run that has taken none by then never does."""
+"""Seconds that a thread waits for the run to take over its save; a run that has not by then never does."""
 _KEPT: Final = 64
-"""Of so many namespaces a context knows what was seen: those of the graphs that run inside of each other."""
+"""Maximum number of views in a context: one for each nested graph."""
 
 
 class _Offer:
-    """A saving that its thread offers to the run."""
+    """A save that LangGraph's thread offers to the run."""
 
     __slots__ = ("_context", "_error", "_result", "_work", "done", "taken")
 
@@ -58,7 +55,7 @@ class _Offer:
         self.done = False
 
     def run(self) -> BaseException | None:
-        """Do it; return what it raised."""
+        """Do the save; return its error, if any."""
         try:
             self._result = self._context.run(self._work)
         except BaseException as error:  # noqa: BLE001 - it is raised in both threads
@@ -66,57 +63,57 @@ class _Offer:
         return self._error
 
     def outcome(self) -> Any:
-        """Return what it returned, or raise what it raised."""
+        """Return the result of the save, or raise its error."""
         if self._error is not None:
             raise self._error
         return self._result
 
 
-class Look:
-    """What a run saw of a namespace, and what it has handed over since."""
+class RunView:
+    """A run's view of a namespace, and its saves since."""
 
     def __init__(self, root: bytes, newest: str | None, number: int, *, waits: bool) -> None:
         self.root = root
         self.newest = newest
-        """The id of the checkpoint that was the newest."""
+        """The id of the newest checkpoint when the run read the thread."""
         self.number = number
-        """The number of the last one in the lineage, whatever it was."""
+        """The number of the last entry in the lineage, hidden ones included."""
         self._waits = waits
         self._thread = threading.get_ident()
         self._changed = threading.Condition()
         self._begun = 0
         self._ended = 0
         self._goal = 0
-        """How many will have been handed over by now."""
+        """The expected number of started saves."""
         self._open = False
         self._first = True
         self._error: BaseException | None = None
         self._tasks = 0
         self._writers: dict[int, int] = {}
-        """How many tasks have led to a checkpoint, by its place among those handed over."""
+        """The number of tasks before a checkpoint, by the position of its save."""
         self._offer: _Offer | None = None
         self._comes: bool | None = None
-        """Whether the run comes to wait, once that is known: with `durability="sync"` it waits for something else."""
+        """Whether the run waits for saves, once known: with `durability="sync"` LangGraph itself does."""
 
     def task(self) -> None:
-        """Note that a task is being made."""
+        """Count a task that is being created."""
         self._tasks += 1
 
     def expect(self) -> None:
-        """Note that a checkpoint will be handed over; it is told several times of the same one."""
+        """Expect a save; called several times for the same one."""
         if self._waits and not self._open:
             self._open = True
             self._goal = max(self._goal, self._begun) + 1
             self._writers[self._goal], self._tasks = self._tasks, 0
 
     def save(self, work: Callable[[int | None], R], *, leads_on: bool) -> R:
-        """Save a checkpoint: in the run's own thread if that comes to wait for it, else in this one.
+        """Save a checkpoint: in the run's thread if that waits for it, else in this one.
 
-        It comes, as a rule, if the checkpoint `leads_on` to another task. `work` is told how many tasks' writes are
-        on their way to go with it.
+        It usually waits if the checkpoint `leads_on` to another task. `work` gets the number of tasks whose writes
+        are expected in the same commit.
         """
         self.begin()
-        own = threading.get_ident() == self._thread  # nobody else is at it: an update from outside
+        own = threading.get_ident() == self._thread  # no background save: an update from outside the run
         writers = None if own else self._writers.pop(self._begun, 0)
         if self._waits and self._comes is not False and leads_on and not own:
             offer = _Offer(lambda: work(writers))
@@ -131,7 +128,7 @@ class Look:
         return done
 
     def _taken(self, offer: _Offer) -> bool:
-        """Offer a saving; tell whether the run has taken it, when it is done."""
+        """Offer a save to the run; return whether the run has done it."""
         with self._changed:
             self._offer = offer
             self._changed.notify_all()
@@ -145,22 +142,22 @@ class Look:
         return True
 
     def begin(self) -> None:
-        """Note that a checkpoint was handed over."""
+        """Count a started save."""
         with self._changed:
             self._begun += 1
             self._changed.notify_all()
 
     def end(self, error: BaseException | None = None) -> None:
-        """Note that it is durable, or why it is not."""
+        """Count a finished save and record its error, if any."""
         with self._changed:
             self._ended += 1
             self._error = self._error or error
             self._changed.notify_all()
 
     def wait(self) -> None:
-        """Wait until what is expected is durable; raise what has kept it from being so.
+        """Wait until the expected saves are durable; raise the error of a failed one.
 
-        Not before the first task: what the run was given, its caller still has.
+        Before the first task it does not wait: the caller still has the input of the run.
         """
         if not self._waits:
             self._complain()
@@ -174,7 +171,7 @@ class Look:
             patience = _LATER if self._begun else _FIRST
             if not self._changed.wait_for(lambda: self._begun >= self._goal, patience):
                 self._goal = 0
-                self._waits = self._begun > 0  # nothing at all was handed over: this run saves at its exit
+                self._waits = self._begun > 0  # no save at all: this run saves at its exit
                 return
             self._see_through()
         self._complain()
@@ -185,13 +182,13 @@ class Look:
             self._take()
 
     def _complain(self) -> None:
-        """Raise, once, what has kept something from being saved."""
+        """Raise the error of a failed save, once."""
         error, self._error = self._error, None
         if error is not None:
             raise error
 
     def _take(self) -> None:
-        """Do what is offered, if something is, without the lock."""
+        """Do the offered save, if any, without holding the lock."""
         offer, self._offer = self._offer, None
         if offer is None:
             return
@@ -208,7 +205,7 @@ class Look:
 
 
 async def went(writes: Writes, record: Waiting) -> bool:
-    """Wait a moment, holding no thread, for a commit to go with; tell whether one came and kept the record."""
+    """Wait briefly, without a thread, for the next checkpoint's commit; return whether it stored the record."""
     loop, heard = asyncio.get_running_loop(), asyncio.Event()
 
     def tell() -> None:
@@ -222,30 +219,30 @@ async def went(writes: Writes, record: Waiting) -> bool:
     except TimeoutError:
         if writes.withdraw(record):
             return False
-        await heard.wait()  # the commit has begun
+        await heard.wait()  # the commit has started
     except asyncio.CancelledError:
         writes.withdraw(record)
         raise
     return record.state == "kept"
 
 
-_looks: ContextVar[dict[tuple[int, bytes], Look] | None] = ContextVar("tenuto_langgraph_looks", default=None)
-_current: ContextVar[tuple[int, Look] | None] = ContextVar("tenuto_langgraph_current", default=None)
+_looks: ContextVar[dict[tuple[int, bytes], RunView] | None] = ContextVar("tenuto_langgraph_looks", default=None)
+_current: ContextVar[tuple[int, RunView] | None] = ContextVar("tenuto_langgraph_current", default=None)
 
 
-def remember(saver: int, look: Look) -> None:
-    """Let what was seen be known in this context, and in those copied from it from now on."""
-    known = list((_looks.get() or {}).items())[-_KEPT:]  # a program goes through many threads in one context
+def remember(saver: int, look: RunView) -> None:
+    """Store a view in this context and in its later copies."""
+    known = list((_looks.get() or {}).items())[-_KEPT:]  # a program may use many threads in one context
     _looks.set({**dict(known), (saver, look.root): look})
     _current.set((saver, look))
 
 
-def seen(saver: int, root: bytes) -> Look | None:
-    """Return what this run has seen of a namespace."""
+def seen(saver: int, root: bytes) -> RunView | None:
+    """Return this run's view of a namespace."""
     return (_looks.get() or {}).get((saver, root))
 
 
-def current(saver: int) -> Look | None:
-    """Return what this run has seen last, of whatever namespace."""
+def current(saver: int) -> RunView | None:
+    """Return this run's latest view, of any namespace."""
     known = _current.get()
     return known[1] if known is not None and known[0] == saver else None

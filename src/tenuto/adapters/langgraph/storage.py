@@ -1,15 +1,15 @@
-"""The checkpoints of one namespace of a LangGraph thread, as a lineage: each stored as what changed.
+"""The checkpoints of one namespace of a LangGraph thread as a lineage of deltas.
 
-The root namespace of a thread is the thread's own lineage (`capabilities/lineage.py`), so that
-`agent.checkpoint.list(thread)` and `diff` show it. A subgraph's namespace is a lineage of its own, below
-`(thread, "langgraph", "sub", namespace)`; `("langgraph", "ns", thread, namespace)` says that it exists. A
-checkpoint's name is its LangGraph id, its `meta` has its parent and its metadata, and its state is the channels
-by name, with LangGraph's bookkeeping under `__langgraph__`.
+The root namespace uses the thread's lineage (`capabilities/checkpoints/storage.py`), so that
+`agent.checkpoint.list(thread)` and `diff` show it. A subgraph's namespace has a separate lineage under
+`(thread, "langgraph", "sub", namespace)`, listed by `("langgraph", "ns", thread, namespace)`. A checkpoint's name is
+its LangGraph id, its `meta` holds parent and metadata, and its state is the channels by name, with LangGraph's
+bookkeeping under `__langgraph__`.
 
-Growing the tree of a state encodes what may have changed. A channel whose version is the parent's has not. A
-long list of messages is compared with what it was (`_langgraph_marks`); only runs that have changed are encoded.
-What a client has put or read last it remembers with its messages, and hands them out again after it has compared
-them likewise: a turn of a long conversation decodes nothing old.
+Growing the tree of a state encodes only what may have changed. A channel with the parent's version has not. A long list
+of messages is compared by `fingerprints`, and only its changed runs are encoded. The client caches the latest state
+with its messages and returns them again if their fingerprints still fit: a turn of a long conversation decodes no old
+message.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from typing import Any, Final, NamedTuple
 
 import ormsgpack
 
-from tenuto.adapters import _langgraph_types as types
-from tenuto.adapters._langgraph_marks import Marks
-from tenuto.capabilities.blobs import Blobs
-from tenuto.capabilities.context import Context
-from tenuto.capabilities.lineage import THREAD, Item, Lineage, Placed
+from tenuto.adapters.langgraph import stored_types as types
+from tenuto.adapters.langgraph.fingerprints import Fingerprints
+from tenuto.capabilities._core.base import Context
+from tenuto.capabilities._core.blobs import Blobs
+from tenuto.capabilities.checkpoints import THREAD, Item, Lineage, Placed
 from tenuto.errors import Damaged, InvalidInput, NotStorable
 from tenuto.kernel import codec, keys, tree
 from tenuto.kernel.tree import RUN, SMALL, Elements, Fields, Hold, Node, Piece, Run, Way
 
 BOOK: Final = "__langgraph__"
-"""Where a state has what LangGraph notes beside the channels."""
+"""The key of LangGraph's bookkeeping in a state."""
 NAMESPACES: Final = keys.pack("langgraph", "ns")
 _SOME: Final = 4
-"""So many messages are worth being remembered, so that only what is new is encoded."""
+"""Minimum number of messages for fingerprints to pay off."""
 
 
-class GraphLine(Lineage):
-    """Where the checkpoints of one namespace are kept."""
+class GraphLineage(Lineage):
+    """The lineage of one namespace."""
 
     def __init__(self, context: Context, blobs: Blobs, thread: str, ns: str) -> None:
         super().__init__(context, blobs, THREAD, thread)
@@ -47,16 +47,16 @@ class GraphLine(Lineage):
             self.entry = NAMESPACES + keys.pack(thread, ns)
 
     def id(self, number: int) -> str:
-        """Return by which id people know a checkpoint."""
+        """Return the public id of a checkpoint."""
         return f"{self.scope}|{self.ns}@{number}" if self.ns else super().id(number)
 
     def number_of(self, checkpoint: str) -> tuple[int, int]:
-        """Return the number of a checkpoint, and the version of the record that says so; 0 if there is none."""
+        """Return the number of a checkpoint and the version of its index record; zeros if there is none."""
         record = self._kernel.read([self.name_key(checkpoint)])[0]
         return (0, 0) if record is None else (int(codec.decode(record.value)), record.version)
 
     def named(self, checkpoint: str) -> Placed | None:
-        """Return a checkpoint by LangGraph's id."""
+        """Return a checkpoint by its LangGraph id."""
         number, _ = self.number_of(checkpoint)
         placed = self.at(number) if number else None
         return placed if placed is not None and is_graph(placed.item) else None
@@ -66,7 +66,7 @@ class GraphLine(Lineage):
         return (placed for placed in self.backwards() if is_graph(placed.item))
 
     def states(self, wanted: Sequence[Placed]) -> dict[int, dict[str, Any]]:
-        """Return the states of several checkpoints, each proven; what they share is read and decoded once."""
+        """Return the states of several checkpoints, each verified; shared parts are read and decoded once."""
         found: dict[int, dict[str, Any]] = {}
         seen: dict[int, tuple[Any, Any]] = {}
         by_keyframe: dict[int, dict[int, Placed]] = {}
@@ -78,12 +78,12 @@ class GraphLine(Lineage):
                 if number in group:
                     grown = tree._grow(plain, grown, Way(ormsgpack.packb, None))
                     if grown.digest != group[number].item.digest:
-                        raise Damaged(f"The checkpoint {self.id(number)} is not what was stored. Restore a backup.")
+                        raise Damaged(f"The checkpoint {self.id(number)} is damaged. Restore a backup.")
                     found[number] = {name: self._lifted(value, seen) for name, value in plain.items()}
         return found
 
     def _lifted(self, value: Any, seen: dict[int, tuple[Any, Any]]) -> Any:
-        """Return a channel's value; what was registered is decoded once for all the states that have it."""
+        """Return a channel's value; registered objects are decoded once for all states."""
         if type(value) is not list or not value or type(value[0]) is not ormsgpack.Ext:
             return codec.unpack(ormsgpack.packb(value), self._blobs.find)
         lifted = []
@@ -95,11 +95,11 @@ class GraphLine(Lineage):
         return lifted
 
 
-# -- what is stored ------------------------------------------------------------------------------------
+# -- stored forms --------------------------------------------------------------------------------------
 
 
 def meta_of(parent: str | None, metadata: Mapping[str, Any], values: Iterable[str]) -> dict[str, Any]:
-    """Return the `meta` of a checkpoint; the channels that have a value are noted where deltas are read back to them."""
+    """Return the `meta` of a checkpoint, with its channels if delta channels need them to find a snapshot."""
     meta = {"langgraph": parent or "", "metadata": dict(metadata)}
     if "counters_since_delta_snapshot" in metadata:
         meta["channels"] = sorted(values)
@@ -107,7 +107,7 @@ def meta_of(parent: str | None, metadata: Mapping[str, Any], values: Iterable[st
 
 
 def is_graph(item: Item) -> bool:
-    """Tell whether a checkpoint of a lineage is LangGraph's."""
+    """Return whether LangGraph wrote a checkpoint of a lineage."""
     return type(item.meta) is dict and "langgraph" in item.meta
 
 
@@ -117,52 +117,56 @@ def parent_of(item: Item) -> str | None:
 
 
 def state_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a checkpoint as the state that is stored."""
+    """Return the stored state of a checkpoint."""
     values = checkpoint["channel_values"]
     if BOOK in values:
-        raise InvalidInput(f"A channel cannot be called {BOOK!r}: that is where a checkpoint's own notes are.")
+        raise InvalidInput(f"The channel name {BOOK!r} is reserved; nothing was stored. Rename the channel.")
     return {**values, BOOK: {name: part for name, part in checkpoint.items() if name not in ("id", "channel_values")}}
 
 
 def checkpoint_of(checkpoint_id: str, state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored state as the checkpoint that it was."""
+    """Return the checkpoint of a stored state."""
     book = state.get(BOOK)
     if type(book) is not dict or type(book.get("channel_versions")) is not dict:
-        raise Damaged(f"The state of the checkpoint {checkpoint_id} is not one of a graph. Restore a backup.")
+        raise Damaged(f"The state of the checkpoint {checkpoint_id} is damaged: it is not a graph's. Restore a backup.")
     values = {name: value for name, value in state.items() if name != BOOK}
     return {**book, "id": checkpoint_id, "channel_values": values}
 
 
-# -- growing, and remembering what was grown ---------------------------------------------------------------
+# -- growing and caching trees -----------------------------------------------------------------------------
 
 
-class Live(NamedTuple):
-    """The messages of a long channel as this client handed them out, and what says whether they still are."""
+class CachedChannel(NamedTuple):
+    """The messages of a long channel as this client returned them, with their fingerprints."""
 
     node: Elements
-    marks: Marks
+    marks: Fingerprints
     messages: list[Any]
 
 
-class Lives:
-    """The live channels of one state: the newest that this client knows of a namespace."""
+class ChannelCache:
+    """The cached channels of the newest known state of a namespace."""
 
     def __init__(self) -> None:
-        self.of: dict[str, Live] = {}
+        self.of: dict[str, CachedChannel] = {}
         self.versions: dict[str, Any] = {}
         self.tree: Node | None = None
-        """What all of this is about; of any other tree nothing is known here."""
+        """The tree that the cache belongs to."""
 
-    def grow(self, state: Mapping[str, Any], same: set[str], before: Lives, old: Node | None, hold: Hold) -> Node:
-        """Return the tree of a state; `same` are the channels that are as they were in `old`."""
+    def grow(
+        self, state: Mapping[str, Any], same: set[str], before: ChannelCache, old: Node | None, hold: Hold
+    ) -> Node:
+        """Return the tree of a state; `same` are the channels that are unchanged since `old`."""
         try:
             self.tree = self._grow(state, same, before, old, hold)
         except NotStorable:
-            codec.encode(dict(state))  # the same complaint, with the path from the top
+            codec.encode(dict(state))  # raises the same error with the full path
             raise
         return self.tree
 
-    def _grow(self, state: Mapping[str, Any], same: set[str], before: Lives, old: Node | None, hold: Hold) -> Node:
+    def _grow(
+        self, state: Mapping[str, Any], same: set[str], before: ChannelCache, old: Node | None, hold: Hold
+    ) -> Node:
         way = Way(codec.pack, hold)
         nodes = old.of if type(old) is Fields else {}
         grown: dict[str, Node] = {}
@@ -181,7 +185,9 @@ class Lives:
         fields = Fields(grown)
         return fields if fields.size > SMALL else tree._joined(fields, old)
 
-    def _grow_messages(self, name: str, value: list[Any], live: Live | None, old: Node | None, way: Way) -> Node:
+    def _grow_messages(
+        self, name: str, value: list[Any], live: CachedChannel | None, old: Node | None, way: Way
+    ) -> Node:
         known = old.runs if type(old) is Elements else []
         fitting = live.marks.fitting(value) if live is not None else []
         runs: list[Piece | Run] = []
@@ -202,11 +208,11 @@ class Lives:
             node = Elements(runs, len(value))
             if node.size <= SMALL:
                 return tree._joined(node, old)
-        self.of[name] = Live(node, _marks(value, live, fitting), list(value))
+        self.of[name] = CachedChannel(node, _marks(value, live, fitting), list(value))
         return node
 
     def values(self, grown: Node, blobs: Blobs) -> dict[str, Any]:
-        """Return the state of a tree. Messages that are as they were handed out before are handed out again."""
+        """Return the state of a tree; unchanged cached messages are returned again."""
         self.tree = grown
         if type(grown) is not Fields:
             return codec.unpack(b"".join(grown.pieces()), blobs.find)  # type: ignore[no-any-return]
@@ -217,27 +223,27 @@ class Lives:
         if live is None or live.node is not node:
             value = codec.unpack(b"".join(node.pieces()), blobs.find)
             if type(node) is Elements and node.count >= _SOME and types.are_messages(value):
-                self.of[name] = Live(node, Marks(value), list(value))
+                self.of[name] = CachedChannel(node, Fingerprints(value), list(value))
             return value
         if live.marks.fits(live.messages):
             return list(live.messages)
-        # Somebody has edited what was handed out: what was stored is what counts.
+        # The caller has edited the returned messages: decode the stored ones again.
         del self.of[name]
         return self._value(name, node, blobs)
 
 
 def _longer(old: Piece, more: list[Any], way: Way) -> Piece | None:
-    """Return a run that has gained messages at its end, or None if it is too wide then; what it had is not encoded."""
+    """Return a run with more messages at its end, encoding only these; None if it becomes too wide."""
     added = way.pack(more)
     count = tree.count_of(old.data) + len(more)
     data = tree.array_head(count) + tree.without_head(old.data) + tree.without_head(added)
     return Piece(data) if len(data) <= tree.WIDE else None
 
 
-def _marks(value: list[Any], live: Live | None, fitting: list[bool]) -> Marks:
-    """Return what says whether messages have changed; what fits what was known before is not looked at again."""
+def _marks(value: list[Any], live: CachedChannel | None, fitting: list[bool]) -> Fingerprints:
+    """Return the fingerprints of messages; those that fit the cached ones are not examined again."""
     if live is None:
-        return Marks(value)
+        return Fingerprints(value)
     if all(fitting):
-        return live.marks if live.marks.count == len(value) else Marks(value, live.marks, live.marks.count)
-    return Marks(value, live.marks, fitting.index(False) * RUN)
+        return live.marks if live.marks.count == len(value) else Fingerprints(value, live.marks, live.marks.count)
+    return Fingerprints(value, live.marks, fitting.index(False) * RUN)

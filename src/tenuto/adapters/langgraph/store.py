@@ -1,26 +1,25 @@
 """LangGraph's long-term memory: items by namespace and key, with filters, search and a time to live.
 
-Keys, below the tenant: `("langgraph", "item", *namespace, key)` holds an item: its value, when it was made and
-changed, its time to live and the vectors of its texts. The namespace is text, part by part, and the key is bytes,
-so an item of a namespace and one of a namespace below it cannot be mistaken for each other.
+Keys: `("langgraph", "item", *namespace, key)` holds an item: its value, its creation and update times, its time to
+live and the vectors of its texts. Namespace parts are text and the key is bytes, so that items and nested namespaces
+cannot collide.
 
-All puts of a batch are one commit (of up to 400; more are several), made after its reads. An item past its time
-to live is absent, to every operation. Reading renews it where LangGraph asks for that.
+All puts of a batch, up to 400, are one commit after its reads; more puts are several commits. An expired item is absent
+for every operation. Reading renews an item if LangGraph asks for it.
 
-Searching goes through every item below the prefix. With an `index` the texts of items are embedded when they are
-put and compared exactly; without one a query is matched by its words, the rarer the better.
+A search scans every item under the prefix. With an `index` the texts of items are embedded when they are put, and
+compared exactly. Without one a query is matched by its words, as `agent.memory.recall` does.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from array import array
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from langgraph.store.base import (
+    BaseStore,
     GetOp,
     IndexConfig,
     Item,
@@ -31,41 +30,48 @@ from langgraph.store.base import (
     Result,
     SearchItem,
     SearchOp,
+    TTLConfig,
     ensure_embeddings,
     get_text_at_path,
     tokenize_path,
+    validate_op_namespace,
 )
 
-from tenuto.capabilities.context import Context
+from tenuto.adapters.langgraph import stored_types
+from tenuto.adapters.langgraph.connection import Connection
+from tenuto.aio import AsyncTenuto, bridge
+from tenuto.capabilities._core.base import Context
+from tenuto.capabilities.memory import rank_texts
+from tenuto.client import Tenuto
 from tenuto.errors import Conflict, Damaged, InvalidInput
 from tenuto.kernel import codec, keys
 from tenuto.kernel.contract import AnyCheck, Check, Delete, Put, Record, Write
 from tenuto.kernel.durations import moment
-from tenuto.kernel.transact import Steps, backoff, settle
+from tenuto.kernel.transact import backoff, commit_once
+from tenuto.kernel.work import Sleep, Work, perform
 
 _ITEMS: Final = keys.pack("langgraph", "item")
 _PAGE: Final = 1_000
 _AT_ONCE: Final = 400
-_WORD: Final = re.compile(r"\w+")
 
 Vectors = dict[str, list[float]]
-"""The vector of each text that was embedded."""
+"""The vector of each embedded text."""
 
 
 class Stored(NamedTuple):
-    """An item as it is stored."""
+    """The stored form of an item."""
 
     value: dict[str, Any]
     created: float
     updated: float
     ttl: float | None
-    """In minutes, as LangGraph counts."""
+    """In minutes, as in LangGraph."""
     vectors: list[bytes]
     """Of its texts, as 32-bit floats."""
 
 
 class Found(NamedTuple):
-    """An item with its place."""
+    """An item with its namespace and key."""
 
     namespace: tuple[str, ...]
     key: str
@@ -73,7 +79,7 @@ class Found(NamedTuple):
     stored: Stored
 
     def item(self) -> Item:
-        """Return it as LangGraph knows it."""
+        """Return LangGraph's item."""
         return Item(
             value=self.stored.value,
             key=self.key,
@@ -83,7 +89,7 @@ class Found(NamedTuple):
         )
 
     def scored(self, score: float | None) -> SearchItem:
-        """Return it as an answer to a search."""
+        """Return LangGraph's search result."""
         made, changed = moment(self.stored.created), moment(self.stored.updated)
         return SearchItem(self.namespace, self.key, self.stored.value, made, changed, score)
 
@@ -95,21 +101,21 @@ class Items:
         self._kernel = context.kernel
         self.embeddings = ensure_embeddings(index.get("embed")) if index else None
         given: Mapping[str, Any] = index or {}
-        fields = given.get("fields") or given.get("text_fields") or ["$"]  # the SQLite and Postgres stores' word
+        fields = given.get("fields") or given.get("text_fields") or ["$"]  # the name in the SQLite and Postgres stores
         self._paths = [_path(path) for path in fields] if index else []
 
     # -- a batch -----------------------------------------------------------------------------------------------
 
     def texts(self, ops: Sequence[Op]) -> tuple[list[str], list[str]]:
-        """Return the texts of items and the queries that must be embedded before a batch."""
+        """Return the item texts and the queries that must be embedded before a batch."""
         if self.embeddings is None:
             return [], []
         items = [text for op in ops if isinstance(op, PutOp) for text in self._texts_of(op)]
         queries = [op.query for op in ops if isinstance(op, SearchOp) and op.query]
         return list(dict.fromkeys(items)), list(dict.fromkeys(queries))
 
-    def batch(self, ops: Sequence[Op], items: Vectors, queries: Vectors) -> Steps[list[Result]]:
-        """Answer the reads of a batch, all before its puts; then make those, in one commit."""
+    def batch(self, ops: Sequence[Op], items: Vectors, queries: Vectors) -> Work[list[Result]]:
+        """Answer all reads of a batch, then make its puts in one commit."""
         results: list[Result] = []
         renew: dict[bytes, Found] = {}
         puts: dict[bytes, PutOp] = {}
@@ -130,7 +136,7 @@ class Items:
                 puts[_key(op.namespace, op.key)] = op
                 results.append(None)
             else:
-                raise InvalidInput(f"A store takes get, put, search and list operations, not {type(op).__name__}.")
+                raise InvalidInput(f"{type(op).__name__} is not a get, put, search or list operation. Nothing was put.")
         yield from self._renew([found for found in renew.values() if found.stored.ttl is not None])
         wanted = list(puts.items())
         for start in range(0, len(wanted), _AT_ONCE):
@@ -139,8 +145,9 @@ class Items:
 
     # -- putting -----------------------------------------------------------------------------------------------
 
-    def _put(self, puts: Mapping[bytes, PutOp], vectors: Vectors) -> Steps[None]:
-        for delay in backoff(None):
+    def _put(self, puts: Mapping[bytes, PutOp], vectors: Vectors) -> Work[None]:
+        delays = backoff()
+        while True:
             now = self._kernel.now()
             checks: list[AnyCheck] = []
             writes: list[Write] = []
@@ -154,9 +161,9 @@ class Items:
                 stored = Stored(dict(op.value), created, now, op.ttl, held)
                 writes.append(Put(key, codec.encode(list(stored)), None if op.ttl is None else op.ttl * 60))
             try:
-                yield from settle(self._kernel, checks, writes)
+                yield from commit_once(self._kernel, checks, writes)
             except Conflict:
-                yield delay
+                yield Sleep(next(delays))
             else:
                 return
 
@@ -166,14 +173,14 @@ class Items:
         paths = self._paths if op.index is None else [_path(path) for path in op.index]
         return [text for path in paths for text in get_text_at_path(op.value, path)]
 
-    def _renew(self, found: Sequence[Found]) -> Steps[None]:
-        """Let items live on from now. Whoever has changed one meanwhile has renewed it."""
+    def _renew(self, found: Sequence[Found]) -> Work[None]:
+        """Renew the time to live of items. A concurrent put has already renewed it."""
         for start in range(0, len(found), _AT_ONCE):
             for one in found[start : start + _AT_ONCE]:
                 life = (one.stored.ttl or 0) * 60
                 try:
                     check = Check(one.record.key, one.record.version)
-                    yield from settle(self._kernel, [check], [Put(one.record.key, one.record.value, life)])
+                    yield from commit_once(self._kernel, [check], [Put(one.record.key, one.record.value, life)])
                 except Conflict:
                     continue
 
@@ -212,12 +219,12 @@ class Items:
         return sorted(found)[op.offset : op.offset + op.limit]
 
     def _every_namespace(self) -> Iterator[tuple[str, ...]]:
-        """Yield each namespace that has an item, with one look for each: from an item the next is behind all others."""
+        """Yield each namespace that has an item, with one scan each that skips the rest of the namespace."""
         after: bytes | None = None
         while page := self._kernel.scan(_ITEMS, after=after, limit=1):
             namespace = _found_at(page[0].key)[0]
             yield namespace
-            after = _ITEMS + keys.pack(*namespace) + b"\x01\xff"  # no key, which is UTF-8, begins with this byte
+            after = _ITEMS + keys.pack(*namespace) + b"\x01\xff"  # above every key: no UTF-8 text begins with this byte
 
 
 def _path(path: str) -> Any:
@@ -228,7 +235,7 @@ def _path(path: str) -> Any:
 
 
 def _nearest(wanted: Sequence[float], vectors: Sequence[bytes]) -> float | None:
-    """Return the similarity of the nearest of an item's vectors; None if it has none."""
+    """Return the best similarity among an item's vectors; None if it has none."""
     best: float | None = None
     length = math.hypot(*wanted)
     for raw in vectors:
@@ -242,18 +249,9 @@ def _nearest(wanted: Sequence[float], vectors: Sequence[bytes]) -> float | None:
 
 
 def _matched(query: str, found: Sequence[Found]) -> Iterator[tuple[Found, float | None]]:
-    """Yield the items that have a word of the query, best first: rare words count more, long items less."""
-    wanted = set(_WORD.findall(query.lower()))
-    words = [Counter(_WORD.findall(" ".join(_texts(one.stored.value)).lower())) for one in found]
-    having = {word: sum(word in own for own in words) for word in wanted}
-    scored = []
-    for one, own in zip(found, words, strict=True):
-        hits = {word: own[word] for word in wanted if word in own}
-        if hits:
-            weight = sum(math.log(1 + len(found) / having[word]) * count / (count + 1) for word, count in hits.items())
-            scored.append((one, weight))
-    scored.sort(key=lambda pair: pair[1], reverse=True)
-    yield from scored
+    """Yield the items that contain a word of the query, best first, by the search of `agent.memory`."""
+    for at, score in rank_texts(query, [" ".join(_texts(one.stored.value)) for one in found]):
+        yield found[at], score
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -284,7 +282,7 @@ def _passes(value: Mapping[str, Any], conditions: Mapping[str, Any] | None) -> b
 
 
 def _at(value: Any, name: str) -> Any:
-    """Return what a filter means: the field of that name, or the one at the end of a path with dots."""
+    """Return the field of that name, or the one at a dotted path."""
     if not isinstance(value, Mapping) or name in value:
         return value.get(name) if isinstance(value, Mapping) else None
     first, dot, rest = name.partition(".")
@@ -299,12 +297,12 @@ def _is(own: Any, wanted: Any) -> bool:
     for name, other in wanted.items():
         compare = _COMPARE.get(name)
         if compare is None:
-            raise InvalidInput(f"A filter compares by {', '.join(_COMPARE)}, not by {name!r}.")
+            raise InvalidInput(f"{name!r} is not a filter operator. Use one of {', '.join(_COMPARE)}.")
         try:
             if (own is None and name not in ("$eq", "$ne")) or not compare(own, other):
                 return False
         except TypeError:
-            return False  # a number and a text have no order
+            return False  # values of different types have no order
     return True
 
 
@@ -336,4 +334,57 @@ def _stored(record: Record) -> Stored:
     try:
         return Stored(*codec.decode(record.value))
     except TypeError as error:
-        raise Damaged(f"An item is not what was stored ({error}); restore it from a backup.") from error
+        raise Damaged(f"A stored item is damaged ({error}). Restore it from a backup.") from error
+
+
+class TenutoStore(Connection, BaseStore):
+    """LangGraph's long-term memory. A put is durable when it returns; an expired item is absent.
+
+    `agent` is a `Tenuto` or `AsyncTenuto`, or a URL or path. With `index` the texts of items are embedded for exact
+    vector search; without one they are searched by words. `ttl` is LangGraph's configuration.
+    """
+
+    supports_ttl = True
+
+    def __init__(
+        self,
+        agent: Tenuto | AsyncTenuto | str | None = None,
+        *,
+        index: IndexConfig | None = None,
+        ttl: TTLConfig | None = None,
+        allow: Iterable[type[Any]] = (),
+    ) -> None:
+        stored_types.allow(allow)
+        self.ttl_config = ttl
+        self._connect(agent)
+        self._items = Items(self._agent._context, index)
+        self.index_config = index
+        self.embeddings = self._items.embeddings
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        """Answer several operations: the reads first, then all puts in one commit."""
+        wanted = _checked(ops)
+        items, queries = self._items.texts(wanted)
+        made, asked = Vectors(), Vectors()
+        if self._items.embeddings is not None and (items or queries):
+            made = dict(zip(items, self._items.embeddings.embed_documents(items) if items else [], strict=True))
+            asked = {query: self._items.embeddings.embed_query(query) for query in queries}
+        return perform(self._items.batch(wanted, made, asked), self._agent.clock)
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """Answer several operations; see `batch`."""
+        wanted = _checked(ops)
+        items, queries = self._items.texts(wanted)
+        made, asked = Vectors(), Vectors()
+        if self._items.embeddings is not None and (items or queries):
+            vectors = await self._items.embeddings.aembed_documents(items) if items else []
+            made = dict(zip(items, vectors, strict=True))
+            asked = {query: await self._items.embeddings.aembed_query(query) for query in queries}
+        return await bridge.stored(self._pool, self._items.batch(wanted, made, asked), self._agent.clock)
+
+
+def _checked(ops: Iterable[Op]) -> list[Op]:
+    wanted = list(ops)
+    for op in wanted:
+        validate_op_namespace(op)
+    return wanted

@@ -1,12 +1,11 @@
 """The types of LangChain and LangGraph in tenuto's closed format.
 
-What a graph holds is stored as everything else is: plain data, and types that were registered. This module
-registers those that graphs are made of; a program adds its own with `allow`. Reading therefore imports nothing
-and calls nothing but what stands in that register: a stored value that names anything else is `UnknownType`.
+The state of a graph consists of plain data and registered types. This module registers the types of LangChain and
+LangGraph; a program adds its own with `allow`. Reading imports and calls only registered types; any other type is
+`UnknownType`.
 
-A message is stored as its fields without those that have their default. It is read back without pydantic's
-validation (20 us a message) where every field has one of the types that validation would leave as they are, and
-with it where one has not.
+A message is stored as its fields, without those at their default. Reading skips pydantic's validation (20 us a
+message) if validation would change no field.
 """
 
 from __future__ import annotations
@@ -88,11 +87,11 @@ _SOUND: Final[dict[str, Callable[[Any], bool]]] = {
     "status": lambda value: value in ("success", "error"),
     "role": _is_text,
 }
-"""What validation would leave as it is, field by field; a value that is not sound here is validated."""
+"""For each field, whether validation would leave a value unchanged; any other value is validated."""
 
 
 class _Kind:
-    """How messages of one class are stored."""
+    """The stored form of one class of messages."""
 
     def __init__(self, cls: type[Any]) -> None:
         self.cls = cls
@@ -108,7 +107,7 @@ class _Kind:
         }
 
     def lower(self, message: Any) -> list[Any]:
-        """Return the fields that are not at their default, and what was given beyond the fields."""
+        """Return the fields that are not at their default, and the extra fields."""
         own = dict(message.__dict__)
         for name, default in self.fixed.items():
             if own.get(name, self) is default or (type(own.get(name)) is str and own.get(name) == default):
@@ -120,7 +119,7 @@ class _Kind:
         return [own, message.__pydantic_extra__ or None]
 
     def lift(self, stored: Any) -> Any:
-        """Return the message of what was stored: as it is if it is sound, else validated."""
+        """Return the message of stored fields, validated only if needed."""
         given, extra = stored
         sound = _SOUND
         if not (self.required <= given.keys() and (extra is None or type(extra) is dict)):
@@ -142,7 +141,7 @@ class _Kind:
 
 
 def are_messages(values: list[Any]) -> bool:
-    """Tell whether a list holds messages only, of the classes that `Marks` know."""
+    """Return whether a list holds only messages of the classes that `Fingerprints` supports."""
     return _KNOWN.issuperset(map(type, values))
 
 
@@ -178,7 +177,7 @@ def _register() -> None:
     codec.register(
         Interrupt,
         name="langgraph.Interrupt",
-        # A schema given as a class is not data; it is asked for again by the graph itself.
+        # A schema that is a class is not data; the graph supplies it again.
         encode=lambda one: [one.value, one.id, one.response_schema if type(one.response_schema) is dict else None],
         decode=lambda stored: Interrupt(stored[0], id=stored[1], response_schema=stored[2]),
     )
@@ -207,15 +206,15 @@ def _register() -> None:
 
 
 def compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """Return a pattern."""
+    """Return a compiled pattern."""
     return re.compile(pattern, flags)
 
 
 def allow(types: Iterable[type[Any]]) -> None:
-    """Let a program's own types be stored and come back: pydantic models, dataclasses, enums, structs, named tuples."""
+    """Register a program's own types: pydantic models, dataclasses, enums, structs, named tuples."""
     for cls in types:
         if not isinstance(cls, type):
-            raise InvalidInput(f"allow takes classes, not {cls!r}; give the class itself.")
+            raise InvalidInput(f"`allow` takes classes, not {cls!r}. Pass the class itself.")
         if codec.is_registered(cls):
             continue
         if issubclass(cls, tuple) and hasattr(cls, "_fields"):

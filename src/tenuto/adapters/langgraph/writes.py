@@ -1,14 +1,13 @@
-"""What the tasks of a superstep wrote, kept beside the checkpoint that they ran on until the next one has it.
+"""The pending writes of the tasks of a superstep.
 
-Keys, below the tenant: `(thread, "langgraph", "writes", namespace, checkpoint, task)` holds the path of a task and
-its writes, each with its index, its channel and its value.
+Keys: `(thread, "langgraph", "writes", namespace, checkpoint, task)` holds the path of a task and its writes, each with
+index, channel and value.
 
-A record belongs to one task, and is written once in nearly every case, in a commit that checks that it is not
-there. LangGraph tells the saver of a task's writes and, a moment later, of the checkpoint that they lead to. So a
-record waits a little for that commit and goes with it, and is committed by itself if none came: either way it is
-durable when `put` returns. What comes again for the same task is put into the record as LangGraph has it: a
-write with an index that is there stays as it was, unless all of them are of the kinds that replace (an
-interrupt, a resume, an error).
+A record belongs to one task and is usually written once, in a commit that checks that it is absent. LangGraph passes
+the writes of a task and, a moment later, the next checkpoint. So a record waits briefly to join that commit, and is
+committed alone if none comes: either way it is durable when `put` returns. Later writes of the same task are merged by
+LangGraph's rule: an existing index stays, unless all writes are of the kinds that replace (an interrupt, a resume, an
+error).
 """
 
 from __future__ import annotations
@@ -20,31 +19,32 @@ from uuid import UUID
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP, PendingWrite
 
-from tenuto.capabilities.blobs import Blobs, Content, changes, digest_of, lifted
-from tenuto.capabilities.context import Context
-from tenuto.capabilities.lineage import expanded, squeezed
+from tenuto.capabilities._core.base import Context
+from tenuto.capabilities._core.blobs import Blobs, Content, changes, digest_of, lifted
+from tenuto.capabilities.checkpoints import expanded, squeezed
 from tenuto.errors import Conflict, Damaged
 from tenuto.kernel import codec, keys
 from tenuto.kernel.codec import Held
 from tenuto.kernel.contract import AnyCheck, Check, Delete, Put, Record, Write
-from tenuto.kernel.transact import Steps, backoff, settle
+from tenuto.kernel.transact import backoff, commit_once
 from tenuto.kernel.tree import LARGE
+from tenuto.kernel.work import Sleep, Work
 
 PATIENCE: Final = 0.01
-"""How long a record waits for the commit of the next checkpoint, in seconds: reducers run in between."""
+"""Seconds that a record waits for the commit of the next checkpoint; reducers run in between."""
 _ARRIVAL: Final = 0.002
-"""How long a checkpoint waits for writes that were handed over just before it, on other threads."""
+"""Seconds that a checkpoint waits for writes that LangGraph passed just before it, on other threads."""
 _INLINE: Final = 256 * 1024
-"""A record beyond this is a blob."""
+"""A larger record is stored as a blob."""
 _PAGE: Final = 1_000
 _AT_ONCE: Final = 200
 
 Indexed = list[tuple[int, str, Any]]
-"""Writes with their indices and channels."""
+"""Writes as (index, channel, value)."""
 
 
 class TaskWrites(NamedTuple):
-    """What one task wrote."""
+    """The writes of one task."""
 
     task: str
     path: str
@@ -52,7 +52,7 @@ class TaskWrites(NamedTuple):
 
 
 class Waiting:
-    """A record that waits for a commit to go with."""
+    """A record that waits to join a commit."""
 
     __slots__ = ("_done", "_tell", "key", "line", "state", "value")
 
@@ -65,20 +65,20 @@ class Waiting:
         self._tell: Callable[[], None] | None = None
 
     def settle(self, *, kept: bool) -> None:
-        """Tell the one who waits whether the commit that took this has kept it."""
+        """Wake the waiting thread or task: the commit has stored the record, or has failed."""
         self.state = "kept" if kept else "alone"
         self._done.set()
         if self._tell is not None:
             self._tell()
 
-    def tell(self, told: Callable[[], None]) -> None:
-        """Call `told` when this is settled, perhaps more than once, and at once if it is."""
-        self._tell = told
+    def tell(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the record is settled, possibly twice; immediately if it already is."""
+        self._tell = callback
         if self._done.is_set():
-            told()
+            callback()
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait in this thread until it is settled, and no longer than so many seconds; tell whether it is."""
+        """Wait in this thread until the record is settled, up to `seconds`; return whether it is."""
         return self._done.wait(seconds)
 
 
@@ -91,21 +91,22 @@ class Writes:
         self._mutex = threading.Condition()
         self._waiting: dict[bytes, list[Waiting]] = {}
         self._early: dict[bytes, int] = {}
-        """How many records went with a checkpoint that expected none: the next one need not wait for those."""
+        """Number of records that joined a checkpoint which expected none: the next one need not wait for them."""
 
     # -- adding ------------------------------------------------------------------------------------------
 
-    def put(self, thread: str, ns: str, checkpoint: str, task: TaskWrites) -> Steps[None]:
-        """Keep what a task wrote, durably, by a commit of its own."""
+    def put(self, thread: str, ns: str, checkpoint: str, task: TaskWrites) -> Work[None]:
+        """Store the writes of a task durably, in a separate commit."""
         key = _of_checkpoint(thread, ns, checkpoint) + keys.pack(short(task.task))
-        for delay in backoff(None):
+        delays = backoff()
+        while True:
             done = yield from self._alone(key, task, replace=_replaces(task))
             if done:
                 return
-            yield delay
+            yield Sleep(next(delays))
 
     def offer(self, thread: str, ns: str, checkpoint: str, task: TaskWrites) -> Waiting | None:
-        """Let what a task wrote wait for the next checkpoint's commit; None if it is not of the kind that can."""
+        """Queue the writes of a task for the next checkpoint's commit; None if they replace others or are too large."""
         packed = b"" if _replaces(task) else _packed(task.path, task.writes)
         if not packed or len(packed) >= LARGE:
             return None
@@ -117,14 +118,14 @@ class Writes:
         return record
 
     def went(self, record: Waiting) -> bool:
-        """Wait a moment in this thread for a commit to go with; tell whether one came and kept the record."""
+        """Wait briefly in this thread for the next checkpoint's commit; return whether it stored the record."""
         if not record.wait(PATIENCE) and self.withdraw(record):
             return False
-        record.wait(None)  # the commit has begun
+        record.wait(None)  # the commit has started
         return record.state == "kept"
 
     def withdraw(self, record: Waiting) -> bool:
-        """Let a record wait no longer; tell whether no commit has taken it."""
+        """Remove a record from the queue; return False if a commit has already taken it."""
         with self._mutex:
             if record.state != "waiting":
                 return False
@@ -135,10 +136,10 @@ class Writes:
             return True
 
     def take(self, thread: str, ns: str, expected: int | None = None) -> list[Waiting]:
-        """Return what waits for a commit of this namespace; whoever takes it settles it.
+        """Remove and return the queued records of this namespace; the caller must settle them.
 
-        What is `expected` may be a moment away: LangGraph hands writes and checkpoint over one after the other, to
-        threads, and which of these runs first is for the interpreter to say.
+        If fewer than `expected` are queued, wait briefly: LangGraph passes writes and checkpoint one after the other
+        to different threads, which may run in any order.
         """
         if not self._waiting and not expected:
             return []
@@ -152,8 +153,8 @@ class Writes:
                 self._early[line] = len(found)
             return _taken(found)
 
-    def _alone(self, key: bytes, task: TaskWrites, *, replace: bool) -> Steps[bool]:
-        """Commit a record, put together with what is there for its task; tell whether that went through."""
+    def _alone(self, key: bytes, task: TaskWrites, *, replace: bool) -> Work[bool]:
+        """Commit a record, merged with the stored one of its task; return False on a conflict."""
         there = self._kernel.read([key])[0]
         path, writes, ended = task.path, task.writes, set[bytes]()
         if there is not None:
@@ -165,7 +166,7 @@ class Writes:
         try:
             checks, counted = self._blobs.counted(changes(contents, ended))
             check: list[AnyCheck] = [Check(key, there.version if there is not None else 0), *checks]
-            yield from settle(self._kernel, check, [Put(key, squeezed(packed)), *counted])
+            yield from commit_once(self._kernel, check, [Put(key, squeezed(packed)), *counted])
         except Conflict:
             return False
         return True
@@ -173,18 +174,18 @@ class Writes:
     # -- reading -----------------------------------------------------------------------------------------
 
     def of(self, thread: str, ns: str, checkpoint: str) -> list[PendingWrite]:
-        """Return what was written on a checkpoint, in the order in which a run applies it."""
+        """Return the writes on a checkpoint, in the order in which a run applies them."""
         return ordered(self._tasks(_of_checkpoint(thread, ns, checkpoint)))
 
     def between(self, thread: str, ns: str, checkpoints: set[str]) -> dict[str, list[PendingWrite]]:
-        """Return what was written on each of several checkpoints, read in one go."""
+        """Return the writes on each of several checkpoints, with one scan."""
         found: dict[str, list[TaskWrites]] = {}
         edges = sorted(_of_checkpoint(thread, ns, one) for one in checkpoints)
         prefix, after = _of_namespace(thread, ns), edges[0]
         while page := self._kernel.scan(prefix, after=after, limit=_PAGE):
             for record in page:
                 if record.key > edges[-1] and not record.key.startswith(edges[-1]):
-                    page = []  # beyond the last of them
+                    page = []  # after the last checkpoint
                     break
                 if (one := checkpoint_of(record)) in checkpoints:
                     found.setdefault(one, []).append(_decoded(record, self._blobs.find))
@@ -194,7 +195,7 @@ class Writes:
         return {one: ordered(tasks) for one, tasks in found.items()}
 
     def records(self, thread: str, ns: str | None = None, checkpoint: str | None = None) -> Iterator[Record]:
-        """Yield the records of a thread, of a namespace of it, or of a checkpoint."""
+        """Yield the records of a thread, of one of its namespaces, or of a checkpoint."""
         prefix = _of_thread(thread) if ns is None else _of_namespace(thread, ns)
         yield from self._scan(prefix if ns is None or checkpoint is None else _of_checkpoint(thread, ns, checkpoint))
 
@@ -209,44 +210,46 @@ class Writes:
                 return
             after = page[-1].key
 
-    # -- taking away ---------------------------------------------------------------------------------------
+    # -- deleting ------------------------------------------------------------------------------------------
 
-    def remove(self, records: Iterable[Record]) -> Steps[None]:
-        """Take records away, and end their references, some at a time."""
+    def remove(self, records: Iterable[Record]) -> Work[None]:
+        """Delete records and their blob references, in batches."""
         gone = list(records)
         for start in range(0, len(gone), _AT_ONCE):
             for record in gone[start : start + _AT_ONCE]:
                 if held := _held(record.value):
                     yield from self._remove_one(record, held)
             some: list[Write] = [Delete(record.key) for record in gone[start : start + _AT_ONCE]]
-            yield from settle(self._kernel, [], some)
+            yield from commit_once(self._kernel, [], some)
 
-    def _remove_one(self, record: Record, held: set[bytes]) -> Steps[None]:
-        for delay in backoff(None):
+    def _remove_one(self, record: Record, held: set[bytes]) -> Work[None]:
+        delays = backoff()
+        while True:
             checks, counted = self._blobs.counted(changes((), held))
             try:
                 checked: list[AnyCheck] = [Check(record.key, record.version), *checks]
-                yield from settle(self._kernel, checked, [Delete(record.key), *counted])
+                yield from commit_once(self._kernel, checked, [Delete(record.key), *counted])
             except Conflict as error:
                 if record.key in error.keys:
-                    return  # another process is at it
-                yield delay
+                    return  # another process deletes it
+                yield Sleep(next(delays))
             else:
                 return
 
-    def copy(self, record: Record, thread: str) -> Steps[None]:
-        """Put a record into another thread as it is."""
+    def copy(self, record: Record, thread: str) -> Work[None]:
+        """Copy a record unchanged into another thread."""
         _, _, _, *rest = keys.unpack(record.key)
         key = _of_thread(thread) + keys.pack(*rest)
         held = _held(record.value)
-        for delay in backoff(None):
+        delays = backoff()
+        while True:
             there = self._kernel.read([key])[0]
             checks, counted = self._blobs.counted(changes(held))
             try:
                 checked: list[AnyCheck] = [Check(key, there.version if there is not None else 0), *checks]
-                yield from settle(self._kernel, checked, [Put(key, record.value), *counted])
+                yield from commit_once(self._kernel, checked, [Put(key, record.value), *counted])
             except Conflict:
-                yield delay
+                yield Sleep(next(delays))
             else:
                 return
 
@@ -262,7 +265,7 @@ def _replaces(task: TaskWrites) -> bool:
 
 
 def indexed(writes: Sequence[tuple[str, Any]]) -> Indexed:
-    """Return writes with the indices under which LangGraph knows them."""
+    """Return writes with LangGraph's indices."""
     return [
         (WRITES_IDX_MAP.get(channel, at), channel, repr(value) if isinstance(value, BaseException) else value)
         for at, (channel, value) in enumerate(writes)
@@ -292,7 +295,7 @@ def _packed(path: str, writes: Iterable[Any]) -> bytes:
 
 
 def _lightened(path: str, writes: Indexed) -> tuple[bytes, dict[bytes, Content]]:
-    """Return a record with stand-ins for what is large in it, and that by digest: texts and bytes, or all of it."""
+    """Return a record with its large parts replaced by references, and these parts by digest."""
     packed = _packed(path, writes)
     if len(packed) < LARGE:
         return packed, {}
@@ -300,13 +303,13 @@ def _lightened(path: str, writes: Indexed) -> tuple[bytes, dict[bytes, Content]]
     packed = _packed(path, light)
     if len(packed) < _INLINE:
         return packed, contents
-    whole = codec.pack([list(one) for one in writes])  # a large message cannot be parted
+    whole = codec.pack([list(one) for one in writes])  # a large message cannot be split
     digest = digest_of(whole)
     return codec.pack([path, codec.stand_in(Held(digest, len(whole), text=False))]), {digest: whole}
 
 
 def _held(value: bytes) -> set[bytes]:
-    """Return the large parts that a record refers to."""
+    """Return the digests of the blobs that a record refers to."""
     return codec.held_in(expanded(value))
 
 
@@ -318,11 +321,11 @@ def _decoded(record: Record, find: codec.Find | None) -> TaskWrites:
         task = long(keys.unpack(record.key)[-1])
         return TaskWrites(task, str(path), [(int(idx), str(channel), value) for idx, channel, value in writes])
     except (TypeError, ValueError) as error:
-        raise Damaged(f"The writes of a task are not what was stored ({error}); restore them from a backup.") from error
+        raise Damaged(f"The stored writes of a task are damaged ({error}). Restore them from a backup.") from error
 
 
 def short(name: str) -> keys.Part:
-    """Return the part of a key for an id: a UUID as its 16 bytes, which sort as its text does."""
+    """Return the key part of an id: a UUID as its 16 bytes, which sort like its text."""
     try:
         raw = bytes.fromhex(name.replace("-", "")) if len(name) == 36 else b""
     except ValueError:
@@ -331,7 +334,7 @@ def short(name: str) -> keys.Part:
 
 
 def long(part: keys.Part) -> str:
-    """Return the id of a part of a key."""
+    """Return the id of a key part."""
     return str(UUID(bytes=part)) if isinstance(part, bytes) else str(part)
 
 

@@ -1,14 +1,11 @@
-"""Blobs: large texts and bytes, each stored once, however many things refer to it.
+"""Blobs: large texts and bytes, deduplicated by digest and reference-counted.
 
-Keys, below the tenant: `("blobs", "head", digest)` says how long a blob is, in how many parts, whether they are
-all there, and how many records refer to it; `("blobs", "part", digest, n)` holds its part n. The digest is the
-SHA-256 of the content.
+Keys, below the tenant: `("blobs", "head", digest)` holds size, number of parts, reference count and whether the blob
+is complete; `("blobs", "part", digest, n)` holds part n. The digest is the SHA-256 of the content.
 
-Storing one is a commit that announces it, commits of its parts, and one that says it is whole and checks that
-the announcement still stands (a sweep takes only what was announced an hour ago). Whatever refers to it does so in a commit of its own that counts the reference in
-the head and checks it. So a reference never leads nowhere: a sweep in between has changed the head, and the
-commit is a conflict. A crash anywhere before leaves a head without references, and the sweep takes it away with
-its parts an hour later. Ending a reference is part of the commit that ends what refers.
+Storing a blob is a commit of its head, commits of its parts, and a commit that marks it complete. The record that
+refers to the blob increments the count and checks the head in its own commit, so a reference never dangles: a sweep in
+between is a `Conflict`. A crash leaves a head without references; the sweep deletes it after an hour.
 """
 
 from __future__ import annotations
@@ -18,25 +15,26 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from tenuto.capabilities.context import Context
+from tenuto.capabilities._core.base import Context, scan_all
 from tenuto.errors import Conflict, Damaged, TooLarge
 from tenuto.kernel import codec, keys
 from tenuto.kernel.codec import Held
 from tenuto.kernel.contract import Check, Delete, Put, Record, Write
-from tenuto.kernel.transact import Steps, settle
+from tenuto.kernel.transact import commit_once
 from tenuto.kernel.tree import LARGE
+from tenuto.kernel.work import Work
 
 PART: Final = 1 << 20
 LIMIT: Final = 900 * PART
-"""The largest blob: its parts must go in one commit when it is taken away."""
+"""The largest blob, in bytes: one commit must be able to delete all parts."""
 GRACE: Final = 3_600.0
-"""So long a blob that nobody refers to is kept, in seconds: somebody may be about to."""
+"""Seconds before a sweep deletes an unreferenced blob: a writer may be about to refer to it."""
 _AT_ONCE: Final = 8
 _HEADS: Final = keys.pack("blobs", "head")
 
 
 class Head(NamedTuple):
-    """What is known of a blob: its length, its parts, and how many records refer to it."""
+    """A blob's size in bytes, number of parts and reference count, and whether all parts are stored."""
 
     size: int
     parts: int
@@ -45,11 +43,11 @@ class Head(NamedTuple):
 
 
 Content: TypeAlias = str | bytes | Callable[[], Iterator[bytes]]
-"""What a blob holds; or a function that yields it in pieces, each time anew."""
+"""The content of a blob, or a function that returns a new iterator over its pieces."""
 
 
 def digest_of(content: Content) -> bytes:
-    """Return the name of a blob."""
+    """Return the SHA-256 digest of a blob's content."""
     if isinstance(content, str | bytes):
         return hashlib.sha256(content.encode() if isinstance(content, str) else content).digest()
     total = hashlib.sha256()
@@ -59,13 +57,13 @@ def digest_of(content: Content) -> bytes:
 
 
 class Blobs:
-    """The large things of a tenant."""
+    """The blobs of a tenant."""
 
     def __init__(self, context: Context) -> None:
         self._kernel = context.kernel
 
-    def ensure(self, contents: Mapping[bytes, Content]) -> Steps[None]:
-        """Store what is not there yet, by digest. Nothing refers to it yet: `counted` does that."""
+    def ensure(self, contents: Mapping[bytes, Content]) -> Work[None]:
+        """Store the missing blobs durably, without references; `counted` adds those."""
         names = list(contents)
         for digest, known in zip(names, self._read_heads(names), strict=True):
             if known is None or not _head(known).whole:
@@ -76,31 +74,30 @@ class Blobs:
                     raw = content.encode() if isinstance(content, str) else content
                     yield from self._store(digest, len(raw), _sliced(raw), known)
 
-    def _store(self, digest: bytes, size: int, parts: Iterator[bytes], known: Record | None) -> Steps[None]:
+    def _store(self, digest: bytes, size: int, parts: Iterator[bytes], known: Record | None) -> Work[None]:
         if size > LIMIT:
-            raise TooLarge(f"One text or bytes takes up to {LIMIT:,} bytes; this one has {size:,}. Split it.")
+            raise TooLarge(f"A text or bytes value has {size:,} bytes; the limit is {LIMIT:,}. Split it.")
         count = (size + PART - 1) // PART
         head = Head(size, count, 0, whole=False)
         key, version = _key(digest), known.version if known else 0
         try:
-            # One that somebody else has just announced is stored by both, and either may say that it is whole.
+            # Two writers of the same blob both store its parts, and either may mark it complete.
             if known is None or known.written_at < self._kernel.now() - GRACE / 2:
-                done = yield from settle(self._kernel, [Check(key, version)], [Put(key, _encoded(head))])
+                done = yield from commit_once(self._kernel, [Check(key, version)], [Put(key, _encoded(head))])
                 version = done.versions[0]
             number = 0
             while some := list(itertools.islice(parts, _AT_ONCE)):
-                yield from settle(
+                yield from commit_once(
                     self._kernel, [], [Put(_part(digest, number + n), part) for n, part in enumerate(some)]
                 )
                 number += len(some)
             whole = Put(key, _encoded(head._replace(whole=True)))
-            yield from settle(self._kernel, [Check(key, version)], [whole])
+            yield from commit_once(self._kernel, [Check(key, version)], [whole])
         except Conflict:
-            # Somebody else was faster, or a sweep came by. Whoever refers to it next finds out which.
-            return
+            return  # Another writer completed it, or a sweep deleted it: `counted` finds out which.
 
     def counted(self, changes: Mapping[bytes, int]) -> tuple[list[Check], list[Write]]:
-        """Return what a commit adds to begin (+1) or end (-1) references; `Conflict` if a blob is gone."""
+        """Return the checks and writes that add (+1) or remove (-1) references; `Conflict` if a blob is missing."""
         checks: list[Check] = []
         writes: list[Write] = []
         names = [name for name, by in changes.items() if by]
@@ -108,7 +105,7 @@ class Blobs:
             head = None if record is None else _head(record)
             if record is None or head is None or not head.whole:
                 if changes[digest] > 0:
-                    raise Conflict("A large part is not whole yet, or was taken away.", [_key(digest)])
+                    raise Conflict("A blob is incomplete or was deleted; nothing was written. Retry.", [_key(digest)])
                 continue
             checks.append(Check(record.key, record.version))
             left = max(0, head.references + changes[digest])
@@ -116,45 +113,37 @@ class Blobs:
         return checks, writes
 
     def get(self, digest: bytes) -> bytes:
-        """Return a blob, or raise `Damaged` if it is not what was stored."""
+        """Return a blob's content, verified by its digest; raise `Damaged` if that fails."""
         record = self._kernel.read([_key(digest)])[0]
         if record is not None:
             content = b"".join(self._parts(digest, _head(record).parts))
             if digest_of(content) == digest:
                 return content
-        raise Damaged(
-            f"The large part {digest.hex()[:16]} is missing or not what was stored. Restore it from a backup."
-        )
+        raise Damaged(f"The blob {digest.hex()[:16]} is missing or its checksum is wrong. Restore it from a backup.")
 
     def find(self, held: Held) -> str | bytes:
-        """Return what stands behind a `Held`."""
+        """Return the content to which a `Held` refers."""
         content = self.get(held.digest)
         return content.decode() if held.text else content
 
-    def sweep(self, *, limit: int = 100, grace: float = GRACE) -> Steps[int]:
-        """Take away up to `limit` blobs that nobody has referred to for a while; return how many."""
+    def sweep(self, *, limit: int = 100, grace: float = GRACE) -> Work[int]:
+        """Delete up to `limit` blobs that had no reference for `grace` seconds; return how many."""
         removed = 0
         before = self._kernel.now() - grace
-        for record in list(self._heads()):
+        for record in list(scan_all(self._kernel, _HEADS)):
             head = _head(record)
             if head.references or record.written_at >= before:
                 continue
             digest = keys.unpack(record.key)[-1]
             parts: list[Write] = [Delete(_part(digest, n)) for n in range(head.parts)]  # type: ignore[arg-type]
             try:
-                yield from settle(self._kernel, [Check(record.key, record.version)], [Delete(record.key), *parts])
+                yield from commit_once(self._kernel, [Check(record.key, record.version)], [Delete(record.key), *parts])
             except Conflict:
-                continue  # somebody refers to it after all
+                continue  # it has a reference now
             removed += 1
             if removed == limit:
                 break
         return removed
-
-    def _heads(self) -> Iterator[Record]:
-        after: bytes | None = None
-        while page := self._kernel.scan(_HEADS, after=after, limit=1_000):
-            yield from page
-            after = page[-1].key
 
     def _parts(self, digest: bytes, count: int) -> Iterator[bytes]:
         for start in range(0, count, _AT_ONCE):
@@ -170,7 +159,7 @@ class Blobs:
 
 
 def lifted(value: Any) -> tuple[Any, dict[bytes, Content]]:
-    """Return a value with stand-ins for its large texts and bytes, and those by digest; the value itself stays as it is."""
+    """Return a copy of a value with references in place of large texts and bytes, and these by digest."""
     contents: dict[bytes, Content] = {}
 
     def lift(inner: Any) -> Any:
@@ -190,7 +179,7 @@ def lifted(value: Any) -> tuple[Any, dict[bytes, Content]]:
 
 
 def held_in(value: Any) -> set[bytes]:
-    """Return the digests of what stands in for large parts in a value that was decoded without looking for them."""
+    """Return the digests of the blobs to which a value refers, when it was decoded without resolving them."""
     if type(value) is Held:
         return {value.digest}
     inner = value.values() if type(value) is dict else value if type(value) is list else ()
@@ -198,7 +187,7 @@ def held_in(value: Any) -> set[bytes]:
 
 
 def changes(begin: Iterable[bytes], end: Iterable[bytes] = ()) -> dict[bytes, int]:
-    """Return the references that begin and end, as `counted` takes them; each record refers to a blob once."""
+    """Return how much each blob's reference count changes, for `counted`; a record counts once per blob."""
     by = dict.fromkeys(begin, 1)
     for digest in end:
         by[digest] = by.get(digest, 0) - 1
@@ -211,7 +200,7 @@ def _sliced(content: bytes) -> Iterator[bytes]:
 
 
 def _regrouped(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the same bytes in parts, without ever holding all of them."""
+    """Yield the same bytes in parts, without holding all of them in memory."""
     gathered = bytearray()
     for piece in pieces:
         gathered += piece

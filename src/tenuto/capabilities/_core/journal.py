@@ -1,37 +1,37 @@
-"""The journal of a scope: what changed, in order, by whom and for which request.
+"""The journal of a scope: every change in order, with its writer and correlation id.
 
-Each commit where history matters appends one entry to its scope's stream. `history`, `at` and `watch`
-read it; nothing else keeps a history of its own. The store numbers the entries, links each to the one
-before, and notes the versions that the commit gave, which the writer cannot know beforehand.
+Each commit that changes a scope appends one entry to the scope's stream; `history`, `at` and `watch` read it. The
+store numbers the entries, chains their digests, and adds the versions that the commit assigned.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
-from tenuto.capabilities.context import Context
+from tenuto.capabilities._core.base import Context
 from tenuto.kernel import codec, correlation
-from tenuto.kernel.bell import Bell, Pause
+from tenuto.kernel.bell import Bell
 from tenuto.kernel.contract import Entry
 from tenuto.kernel.durations import moment
+from tenuto.kernel.work import Item, Sleep, Stream
 
 _PAGE = 200
 T = TypeVar("T")
 _SOON, _OFTEN, _RARELY = 0.002, 0.05, 1.0
-"""Seconds between two looks at a stream: at first, without a bell, and with one that is live."""
+"""Seconds between two polls of a stream: at first, without notifications, and with live ones."""
 
 
 class Change(NamedTuple):
-    """One value that changed, as the journal tells it."""
+    """One changed value in the journal."""
 
     number: int
-    """Of the journal entry; changes made in one commit share it."""
+    """The number of the journal entry; changes of one commit share it."""
     key: str
     value: Any
-    """None where the value was ended."""
+    """None if the value was deleted."""
     version: int
     deleted: bool
     at: datetime
@@ -41,16 +41,16 @@ class Change(NamedTuple):
 
 
 Noted = tuple[str, bytes | None, float | None]
-"""What goes into the journal for one write: its key, the encoded value or None where it was ended, and its ttl."""
+"""A write in the journal: its key, the encoded value (None for a deletion), and its ttl."""
 
 
 def line(context: Context, noted: Sequence[Noted]) -> bytes:
-    """Return the journal's line of a commit. The writes noted must come first in it, in this order."""
+    """Return the journal line of a commit, whose first writes must be these, in this order."""
     return codec.encode_plain((context.writer, correlation.current(), noted))
 
 
 def changes(entry: Entry) -> Iterator[Change]:
-    """Yield what one entry tells, in order."""
+    """Yield the changes of one entry, in order."""
     writer, correlation_id, noted = codec.decode(entry.value)
     at = moment(entry.written_at)
     for (key, value, ttl), version in zip(noted, entry.versions, strict=False):
@@ -68,7 +68,7 @@ def changes(entry: Entry) -> Iterator[Change]:
 
 
 def backwards(context: Context, stream: bytes) -> Iterator[Change]:
-    """Yield every change, newest first, a page at a time."""
+    """Yield every change, newest first."""
     after: int | None = None
     while page := context.kernel.entries(stream, after=after, limit=_PAGE, reverse=True):
         for entry in page:
@@ -82,16 +82,21 @@ def last_number(context: Context, stream: bytes) -> int:
     return newest[0].number if newest else 0
 
 
-def following(
-    context: Context, stream: bytes, after: int | None, timeout: float | None, told: Callable[[Entry], Iterable[T]]
-) -> Generator[T | Pause, None, None]:
-    """Yield what each entry tells as it lands; a pause means that there is none now.
+def following(  # noqa: C901 - one loop
+    context: Context,
+    stream: bytes,
+    after: int | None,
+    timeout: float | None,
+    parse: Callable[[Entry], Iterable[T]],
+    live: Callable[[int], Sequence[T] | None] | None = None,
+) -> Stream[T]:
+    """Yield the items of each entry as it is committed; end after `timeout` seconds without one.
 
-    It ends when nothing has come for `timeout` seconds. The store is asked again and again, rarely while it
-    has a bell that is live; a wait so short that it ends before that takes none.
+    The stream is polled, rarely while the store's notifications are live. A short wait does not subscribe. `live(number)`
+    returns items outside the stream that come after the entry `number`; while it does not return None it is polled often.
     """
     number = last_number(context, stream) if after is None else after
-    delay, left = _SOON, timeout  # counted by what was slept: a clock set back would never end it
+    delay, left = _SOON, timeout  # counts the time slept: a clock set back would never end the wait
     bell: Bell | None = None
     try:
         while True:
@@ -99,16 +104,22 @@ def following(
                 bell.hush()
             page = context.kernel.entries(stream, after=number, limit=_PAGE)
             for entry in page:
-                yield from told(entry)
+                for item in parse(entry):
+                    yield Item(item)
             if page:
                 number, delay, left = page[-1].number, _SOON, timeout
                 continue
+            items = None if live is None else live(number)
+            for item in items or ():
+                yield Item(item)
+            if items:
+                left = timeout
             if left is not None and left <= 0:
                 return
             if bell is None and delay >= _OFTEN:
                 bell = context.kernel.bell(stream)
-            most = _RARELY if bell is not None and bell.live else delay
-            pause = Pause(most if left is None else min(most, left), bell)
+            most = _RARELY if bell is not None and bell.live and items is None else delay
+            pause = Sleep(most if left is None else min(most, left), bell)
             begun = time.monotonic()
             yield pause
             if left is not None:

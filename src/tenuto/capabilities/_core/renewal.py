@@ -1,4 +1,4 @@
-"""The one thread that renews a client's leases, also while a model call takes ten minutes."""
+"""The background thread that renews a client's leases, also during a model call of ten minutes."""
 
 from __future__ import annotations
 
@@ -15,72 +15,72 @@ _log = logging.getLogger("tenuto.leases")
 
 
 class Renewable(Protocol):
-    """Something that has to be renewed every so often."""
+    """A lease, as the renewer sees it."""
 
     @property
-    def interval(self) -> float:
-        """Return how often, in seconds."""
+    def _interval(self) -> float:
+        """Return the seconds between two renewals."""
         ...
 
     def renew(self) -> bool:
-        """Renew it; False means that it is over."""
+        """Renew the lease; return whether it is still held."""
         ...
 
 
-class Keeper:
-    """Renews what it was given until told to stop. The thread runs only while there is something to keep."""
+class Renewer:
+    """Renews every lease from `add` to `remove`. The thread runs only while there are leases."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
-        self._start_afresh()
+        self._reset()
 
-    def _start_afresh(self) -> None:
-        self._mutex = threading.RLock()  # a signal's handler may come in the middle of it
+    def _reset(self) -> None:
+        self._mutex = threading.RLock()  # a signal handler may interrupt and re-enter
         self._changed = Wake()
-        self._kept: dict[int, tuple[Renewable, float]] = {}
+        self._leases: dict[int, tuple[Renewable, float]] = {}
         self._thread: threading.Thread | None = None
 
-    def keep(self, lease: Renewable) -> None:
-        """Begin renewing."""
-        if self._pid != os.getpid():  # forked: the parent's leases and thread are the parent's
+    def add(self, lease: Renewable) -> None:
+        """Start renewing a lease."""
+        if self._pid != os.getpid():  # forked: leases and thread belong to the parent
             self._pid = os.getpid()
-            self._start_afresh()
+            self._reset()
         with self._mutex:
-            self._kept[id(lease)] = (lease, time.monotonic() + lease.interval)
+            self._leases[id(lease)] = (lease, time.monotonic() + lease._interval)
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="tenuto-leases", daemon=True)
                 self._thread.start()
         self._changed.set()
 
-    def drop(self, lease: Renewable) -> None:
-        """Stop renewing."""
+    def remove(self, lease: Renewable) -> None:
+        """Stop renewing a lease."""
         if self._pid == os.getpid():
             with self._mutex:
-                self._kept.pop(id(lease), None)
+                self._leases.pop(id(lease), None)
             self._changed.set()
 
     def _run(self) -> None:
         while True:
             with self._mutex:
-                if not self._kept:
+                if not self._leases:
                     self._thread = None
                     return
                 now = time.monotonic()
-                due = [lease for lease, at in self._kept.values() if at <= now]
-                next_one = min(at for _, at in self._kept.values())
+                due = [lease for lease, at in self._leases.values() if at <= now]
+                next_one = min(at for _, at in self._leases.values())
             if not due:
                 self._changed.wait(next_one - now)
             for lease in due:
                 try:
-                    going = lease.renew()
+                    held = lease.renew()
                 except Closed:
-                    going = False  # the client is gone, and its leases run out
-                except Exception as error:  # noqa: BLE001 - whatever it was, the other leases are kept
-                    _log.warning("%r could not be renewed and is tried again: %s", lease, error)
-                    going = True
+                    held = False  # the client is closed: its leases expire
+                except Exception as error:  # noqa: BLE001 - the other leases must still be renewed
+                    _log.warning("Renewing %r failed and will be retried: %s", lease, error)
+                    held = True
                 with self._mutex:
-                    if id(lease) in self._kept:
-                        if going:
-                            self._kept[id(lease)] = (lease, time.monotonic() + lease.interval)
+                    if id(lease) in self._leases:
+                        if held:
+                            self._leases[id(lease)] = (lease, time.monotonic() + lease._interval)
                         else:
-                            del self._kept[id(lease)]
+                            del self._leases[id(lease)]

@@ -1,114 +1,104 @@
-"""Checkpoints: snapshots of a whole state, at the price of what changed, each of them restorable.
+"""Checkpoints: restorable snapshots of a whole state; each costs only what changed.
 
-`lineage` says how they are kept and which keys are theirs, `tips` how the next one is put behind the last, and
-`retention` which ones go and when they are taken away.
+`storage` defines keys and stored form, `create` commits the next checkpoint, `retention` deletes old ones.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeVar
 
-from tenuto.capabilities.blobs import Blobs
-from tenuto.capabilities.context import Context
-from tenuto.capabilities.differences import Changes, compare
-from tenuto.capabilities.lineage import NAME, THREAD, Checkpoint, Lineage, Placed, parse
-from tenuto.capabilities.retention import Retention, remove, to_hide
-from tenuto.capabilities.tips import Draft, Tips
+from tenuto.capabilities._core.base import Context, Timed, must_limit, page_after, scan_all
+from tenuto.capabilities._core.blobs import Blobs
+from tenuto.capabilities.checkpoints.create import CheckpointWriter, Draft
+from tenuto.capabilities.checkpoints.diff import Changes, compare
+from tenuto.capabilities.checkpoints.retention import Retention, remove, to_hide
+from tenuto.capabilities.checkpoints.storage import NAME, THREAD, Checkpoint, Lineage, Placed, parse
 from tenuto.errors import Conflict, Damaged, InvalidInput, NotFound
 from tenuto.kernel import codec, keys
-from tenuto.kernel.clock import Clock
 from tenuto.kernel.contract import Put, Write
 from tenuto.kernel.durations import Duration
-from tenuto.kernel.transact import Steps, backoff, paced, settle
+from tenuto.kernel.transact import backoff, commit_once
+from tenuto.kernel.work import Sleep, Work, on_store, work_of
 
 T = TypeVar("T")
 _NONE: Final = object()
 _OFTEN: Final = 32
-"""A client with a retention prunes a lineage at every so many checkpoints of it."""
+"""A client with a retention rule prunes a lineage after this many checkpoints."""
 _OFFERED: Final = 20
-"""How far back an intact one is looked for when another is damaged."""
+"""How many checkpoints to try when looking for an intact one."""
 
 
 class Restored(dict[str, Any]):
-    """A state that was restored: a fresh dict, whose keys can be read as attributes where dict has none of that name."""
+    """A restored state: a new dict whose keys can also be read as attributes, unless dict has that name."""
 
     def __getattr__(self, name: str) -> Any:
         """Return the value of a key."""
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"The state has no {name!r}; it has {', '.join(map(repr, self))}.") from None
+            raise AttributeError(f"The state has no key {name!r}. Its keys are {', '.join(map(repr, self))}.") from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set the value of a key."""
         if hasattr(dict, name):
-            raise AttributeError(f"{name!r} is a method of dict; write state[{name!r}] = … instead.")
+            raise AttributeError(f"{name!r} is an attribute of dict. Write state[{name!r}] = … instead.")
         self[name] = value
 
 
-class Checkpoints:
-    """Snapshots with time travel. Creating one is atomic, and durable when it returns."""
+class Checkpoints(Timed):
+    """Snapshots with time travel. `create` is atomic, and durable when it returns."""
 
     limit: int = 1 << 30
-    """The largest state, in bytes; beyond it `create` is `TooLarge` and names the large part."""
+    """The largest state in bytes; above it, `create` raises `TooLarge` and names the large part."""
 
     def __init__(self, context: Context, retention: Retention | None = None) -> None:
         self._context = context
         self._kernel = context.kernel
         self._blobs = Blobs(context)
         self._retention = retention
-        self._tips = Tips(context, self._blobs)
+        self._writer = CheckpointWriter(context, self._blobs)
 
-    @property
-    def clock(self) -> Clock:
-        """Return the clock by which calls wait."""
-        return self._context.clock
-
-    # -- creating ------------------------------------------------------------------------------------
-
-    @paced
+    @on_store
     def create(
         self, name: str, state: dict[str, Any], *, thread: str | None = None, user: str | None = None, meta: Any = None
-    ) -> Steps[Checkpoint]:
-        """Save a state, atomically and durably, at the price of what changed since the one before.
+    ) -> Work[Checkpoint]:
+        """Save a state atomically and durably, writing only what changed since the last checkpoint.
 
-        Whatever changed is found, also what was edited in place. The same name again makes a new version.
+        In-place edits are detected. The same name again creates a new version.
         """
         keys.name(name, "name")
         line = self._line(thread, name)
         if not isinstance(state, dict):
-            raise InvalidInput(f"A state is a dict, not {type(state).__name__}; wrap it: {{'value': …}}.")
+            raise InvalidInput(f"A state must be a dict, not {type(state).__name__}. Wrap it: {{'value': …}}.")
         plain = state if type(state) is dict else dict(state)
         codec.encode(meta)
         if user is not None:
             keys.name(user, "user")
         draft = Draft(name, plain, user, meta)
-        for delay in backoff(None):
-            made = yield from self._tips.add(line, self._tips.get(line), draft, self.limit)
+        delays = backoff()
+        while True:
+            made = yield from self._writer.add(line, self._writer.get(line), draft, self.limit)
             if made is not None:
                 if self._retention is not None and int(made.id[len(line.scope) + 1 :]) % _OFTEN == 0:
                     yield from self._prune(line, self._retention)
                 return made
-            yield delay
-        raise AssertionError("the back-off never ends")
-
-    # -- restoring -----------------------------------------------------------------------------------
+            yield Sleep(next(delays))
 
     def restore(
         self, name: str | None = None, *, thread: str | None = None, id: str | None = None, default: Any = _NONE
     ) -> Any:
-        """Return a saved state as a fresh dict: the newest of a name, the newest of a thread, or one exactly.
+        """Return a saved state as a new dict: the newest of a name or thread, or the one with this id.
 
-        `NotFound` if there is none, unless there is a `default`. A damaged one is `Damaged`, never a wrong state.
+        Raise `NotFound` if there is none and no `default`. Raise `Damaged` rather than return a wrong state.
         """
         found = self._found(name, thread, id)
         if found is None:
             if default is not _NONE:
                 return default
-            raise NotFound(f"There is no checkpoint {_wanted(name, thread, id)}; list() shows those that there are.")
+            raise NotFound(f"There is no checkpoint {_wanted(name, thread, id)}. See all with agent.checkpoint.list().")
         return Restored(self._state(*found))
 
     def restore_as(
@@ -124,71 +114,72 @@ class Checkpoints:
             return msgspec.convert(state, kind, from_attributes=True)
         except (ValueError, TypeError) as error:
             raise InvalidInput(
-                f"The checkpoint {_wanted(name, thread, id)} is no valid {kind.__name__}: {error}. "
-                "Read it with restore() and bring it into shape."
+                f"The checkpoint {_wanted(name, thread, id)} is not a valid {kind.__name__}: {error}. "
+                "Read it with restore() and convert it."
             ) from error
 
     def get(self, name: str | None = None, *, thread: str | None = None, id: str | None = None) -> Checkpoint | None:
-        """Return what is known of a checkpoint, without reading its state, or None if there is none."""
+        """Return a checkpoint's description without reading its state, or None if there is none."""
         found = self._find(name, thread, id)
-        return None if found is None else found[0].told(found[1])
+        return None if found is None else found[0].describe(found[1])
 
-    def list(self, thread: str | None = None, *, name: str | None = None, limit: int = 100) -> list[Checkpoint]:
-        """Return checkpoints, newest first, without reading their states: of a thread, of a name, or all."""
-        if limit < 1:
-            raise InvalidInput(f"A limit is 1 or more, not {limit}.")
+    def list(
+        self, thread: str | None = None, *, name: str | None = None, limit: int = 100, after: str | None = None
+    ) -> list[Checkpoint]:
+        """Return up to `limit` descriptions of checkpoints, newest first: of a thread, of a name, or all.
+
+        They start after the checkpoint with the id `after`; `NotFound` if it is not in the list.
+        """
+        must_limit(limit)
+        most = limit if after is None else None
         found: list[tuple[float, Checkpoint]] = []
         for line in self._lines(thread, name):
-            count = 0
-            for placed in line.backwards():
-                if name is None or placed.item.name == name:
-                    found.append((placed.at, line.told(placed)))
-                    count += 1
-                if count == limit:
-                    break
+            named = (placed for placed in line.backwards() if name in (None, placed.item.name))
+            found += [(placed.at, line.describe(placed)) for placed in itertools.islice(named, most)]
         found.sort(key=lambda pair: pair[0], reverse=True)
-        return [told for _, told in found[:limit]]
+        return page_after((described for _, described in found), lambda one: one.id, after, limit)
 
     def diff(self, a: str | Checkpoint, b: str | Checkpoint, *, thread: str | None = None) -> Changes:
-        """Return what changed from one checkpoint to another, given as ids, names or as `list` returns them."""
+        """Return the changes from checkpoint `a` to `b`, each an id, a name or a `Checkpoint`."""
         return compare(self._given(a, thread), self._given(b, thread))
 
-    # -- forking, deleting, pruning --------------------------------------------------------------------
-
-    @paced
-    def fork(self, id: str | Checkpoint, *, thread: str) -> Steps[Checkpoint]:
-        """Begin a thread's checkpoints with a copy of another checkpoint, which it then no longer depends on."""
+    @on_store
+    def fork(self, id: str | Checkpoint, *, thread: str) -> Work[Checkpoint]:
+        """Copy a checkpoint durably as the first one of another thread; return the copy, which is independent."""
         wanted = id.id if isinstance(id, Checkpoint) else id
         found = self._find(None, None, wanted)
         if found is None:
-            raise NotFound(f"There is no checkpoint {wanted!r}; list() shows those that there are.")
+            raise NotFound(f"There is no checkpoint {wanted!r}. See all with agent.checkpoint.list().")
         line, placed = found
         item = placed.item
         other = self._line(thread, "")
-        for delay in backoff(None):
-            tip = self._tips.load(other)
-            if tip is not None and tip.shown:
-                raise Conflict(f"The thread {thread!r} has checkpoints already; fork to another one.", [other.root])
+        delays = backoff()
+        while True:
+            head = self._writer.load(other)
+            if head is not None and head.shown:
+                raise Conflict(
+                    f"The thread {thread!r} already has checkpoints; nothing was written. Fork into another thread.",
+                    [other.root],
+                )
             draft = Draft(item.name, self._state(line, placed), item.user, item.meta, line.id(placed.number))
-            made = yield from self._tips.add(other, tip, draft, self.limit)
+            made = yield from self._writer.add(other, head, draft, self.limit)
             if made is not None:
                 return made
-            yield delay
-        raise AssertionError("the back-off never ends")
+            yield Sleep(next(delays))
 
-    @paced
-    def delete(self, name: str | None = None, *, thread: str | None = None, id: str | None = None) -> Steps[int]:
-        """Delete every version of a name, every checkpoint of a thread, or one exactly; return how many there were."""
+    @on_store
+    def delete(self, name: str | None = None, *, thread: str | None = None, id: str | None = None) -> Work[int]:
+        """Delete durably every version of a name, every checkpoint of a thread, or one id; return how many."""
         if id is not None:
             found = self._find(name, thread, id)
             return 0 if found is None else (yield from self._hide(found[0], [found[1].number]))
         if name is None and thread is None:
-            raise InvalidInput("Say which checkpoints: those of a name, of a thread, or an id.")
+            raise InvalidInput("Pass a name, thread or id; nothing was changed.")
         line = self._line(thread, name or "")
-        gone = [placed.number for placed in line.backwards() if name is None or placed.item.name == name]
+        gone = [placed.number for placed in line.backwards() if name in (None, placed.item.name)]
         return (yield from self._hide(line, gone))
 
-    @paced
+    @on_store
     def prune(
         self,
         thread: str | None = None,
@@ -198,11 +189,10 @@ class Checkpoints:
         older_than: Duration | None = None,
         hourly: Duration | None = None,
         daily: Duration | None = None,
-    ) -> Steps[int]:
-        """Delete old checkpoints of a thread, of a name, or of all; return how many. None that is kept is broken.
+    ) -> Work[int]:
+        """Delete old checkpoints durably, of a thread, a name or all; return how many. `Retention` has the rules.
 
-        Those beyond the newest `keep_last` go if they are `older_than`. With `hourly` or `daily`, of those as
-        young as that one for each hour or day stays.
+        Every checkpoint that stays remains restorable.
         """
         rule = Retention(keep_last=keep_last, older_than=older_than, hourly=hourly, daily=daily)
         total = 0
@@ -212,25 +202,23 @@ class Checkpoints:
         return total
 
     def every(self, count: int, *, thread: str | None = None, name: str = "auto") -> Saver:
-        """Return a saver whose every `count`-th tick saves. It goes on counting where the last one saved."""
+        """Return a saver that saves at every `count`-th tick. It continues the count of its last checkpoint."""
         if count < 1:
-            raise InvalidInput(f"Save every 1 tick or more, not {count}.")
+            raise InvalidInput(f"count must be at least 1, not {count}.")
         return Saver(self, count, thread, name)
 
-    def _prune(self, line: Lineage, rule: Retention) -> Steps[int]:
+    def _prune(self, line: Lineage, rule: Retention) -> Work[int]:
         shown = [(placed.number, placed.at) for placed in line.backwards()]
         return (yield from self._hide(line, to_hide(shown, rule, self._kernel.now())))
 
-    def _hide(self, line: Lineage, numbers: Sequence[int]) -> Steps[int]:
+    def _hide(self, line: Lineage, numbers: Sequence[int]) -> Work[int]:
         for start in range(0, len(numbers), 100):
             some: list[Write] = [Put(line.hidden_key(number), b"") for number in numbers[start : start + 100]]
-            yield from settle(self._kernel, [], some)
-        if numbers or line.hidden():  # what an earlier call hid and was killed before it took it away goes now
-            self._tips.forget(line)
+            yield from commit_once(self._kernel, [], some)
+        if numbers or line.hidden():  # an earlier call may have been killed between hiding and deleting
+            self._writer.forget(line)
             yield from remove(self._kernel, line, self._blobs)
         return len(numbers)
-
-    # -- below the surface -----------------------------------------------------------------------------
 
     def _line(self, thread: str | None, name: str) -> Lineage:
         return Lineage(self._context, self._blobs, *((THREAD, thread) if thread is not None else (NAME, name)))
@@ -239,20 +227,16 @@ class Checkpoints:
         if thread is not None:
             yield self._line(thread, "")
             return
-        after: bytes | None = None
-        root = keys.pack("checkpoints")
-        while page := self._kernel.scan(root, after=after, limit=1_000):
-            for record in page:
-                _, kind, scope = keys.unpack(record.key)
-                if name is None or (kind == NAME and scope == name):
-                    yield Lineage(self._context, self._blobs, str(kind), str(scope))
-            after = page[-1].key
+        for record in scan_all(self._kernel, keys.pack("checkpoints")):
+            _, kind, scope = keys.unpack(record.key)
+            if name is None or (kind == NAME and scope == name):
+                yield Lineage(self._context, self._blobs, str(kind), str(scope))
 
     def _find(self, name: str | None, thread: str | None, id: str | None) -> tuple[Lineage, Placed] | None:
         if id is not None:
             where = parse(id)
             if where is None:
-                raise InvalidInput(f"{id!r} is not a checkpoint's id; ids look like 'thread@3' and 'name#3'.")
+                raise InvalidInput(f"{id!r} is not a checkpoint id. Ids look like 'thread@3' or 'name#3'.")
             line = Lineage(self._context, self._blobs, where[0], where[1])
             placed = line.at(where[2])
         elif name is not None:
@@ -262,7 +246,7 @@ class Checkpoints:
             line = self._line(thread, "")
             placed = next(line.backwards(), None)
         else:
-            raise InvalidInput("Say which checkpoint: a name, a thread, or an id.")
+            raise InvalidInput("Pass the name, thread or id of a checkpoint.")
         return None if placed is None else (line, placed)
 
     def _found(self, name: str | None, thread: str | None, id: str | None) -> tuple[Lineage, Placed] | None:
@@ -288,56 +272,45 @@ class Checkpoints:
             raise self._damaged(line, placed.number, line.id(placed.number), error) from error
 
     def _damaged(self, line: Lineage, number: int, what: str, why: Damaged) -> Damaged:
-        """Return the error that names a damaged checkpoint, and offers the newest intact one."""
+        """Return the error that names a damaged checkpoint and the newest intact one."""
         offer = "Restore a backup."
         with contextlib.suppress(Damaged):
             for other in itertools.islice(line.survivors(), _OFFERED):
-                if other.number != number and _is_intact(line, other):
-                    offer = f"The newest intact one is {line.id(other.number)}: restore(id={line.id(other.number)!r})."
-                    break
+                with contextlib.suppress(Damaged):
+                    if other.number != number and line.state_of(other) is not None:
+                        offer = f"The newest intact one is restore(id={line.id(other.number)!r})."
+                        break
         return Damaged(f"The checkpoint {what} is damaged: {str(why).rstrip('.')}. {offer}")
 
 
-class Saver:
-    """Saves at every so many ticks: `saver.tick(state)` after each tool call, say."""
+class Saver(Timed):
+    """Saves a state at every `count`-th tick: call `saver.tick(state)` after each tool call, for example."""
 
     def __init__(self, checkpoints: Checkpoints, count: int, thread: str | None, name: str) -> None:
         self._checkpoints = checkpoints
+        self._context = checkpoints._context
         self._count = count
         self._thread = thread
         self._name = keys.name(name, "name")
         self._ticks: int | None = None
 
-    @property
-    def clock(self) -> Clock:
-        """Return the clock by which calls wait."""
-        return self._checkpoints.clock
-
     def ticks(self) -> int:
-        """Return how many ticks there were, those before the last checkpoint in an earlier process included."""
+        """Return the number of ticks, with those that the last checkpoint recorded."""
         if self._ticks is None:
             last = self._checkpoints.get(self._name, thread=self._thread)
             meta = last.meta if last is not None else None
             self._ticks = int(meta["ticks"]) if isinstance(meta, dict) and "ticks" in meta else 0
         return self._ticks
 
-    @paced
-    def tick(self, state: dict[str, Any]) -> Steps[Checkpoint | None]:
-        """Count one tick; save the state if it is time, and return the checkpoint."""
+    @on_store
+    def tick(self, state: dict[str, Any]) -> Work[Checkpoint | None]:
+        """Count one tick; at every `count`-th, save the state durably and return the checkpoint."""
         self._ticks = self.ticks() + 1
         if self._ticks % self._count:
             return None
-        create: Callable[..., Steps[Checkpoint]] = Checkpoints.create.steps  # type: ignore[attr-defined]
         meta = {"ticks": self._ticks}
-        return (yield from create(self._checkpoints, self._name, state, thread=self._thread, meta=meta))
-
-
-def _is_intact(line: Lineage, placed: Placed) -> bool:
-    try:
-        line.state_of(placed)
-    except Damaged:
-        return False
-    return True
+        create = work_of(self._checkpoints.create)
+        return (yield from create(self._name, state, thread=self._thread, meta=meta))
 
 
 def _wanted(name: str | None, thread: str | None, id: str | None) -> str:

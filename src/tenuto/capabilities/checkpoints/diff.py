@@ -1,4 +1,4 @@
-"""What differs between two states, for people and programs to read; also as an RFC 6902 patch."""
+"""Differences between two states, as a list or as an RFC 6902 patch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 
 class Difference(NamedTuple):
-    """One thing that differs. `path` leads to it, keys and indices in the state as it is at that point of the list."""
+    """One difference. Indices in `path` are valid once all earlier differences are applied."""
 
     path: tuple[str | int, ...]
     kind: Literal["added", "removed", "changed"]
@@ -16,10 +16,10 @@ class Difference(NamedTuple):
 
 
 class Changes(list[Difference]):
-    """What differs, in an order in which it can be applied."""
+    """Differences, in an order in which they can be applied."""
 
     def as_json_patch(self) -> list[dict[str, Any]]:
-        """Return the same as an RFC 6902 patch."""
+        """Return the differences as an RFC 6902 patch."""
         words = {"added": "add", "removed": "remove", "changed": "replace"}
         patch: list[dict[str, Any]] = []
         for change in self:
@@ -31,7 +31,7 @@ class Changes(list[Difference]):
 
 
 def compare(old: Any, new: Any) -> Changes:
-    """Return how `new` comes out of `old`: types count, so that 1, 1.0 and True differ."""
+    """Return the differences from `old` to `new`; types count, so 1, 1.0 and True differ."""
     return Changes(_compared((), old, new))
 
 
@@ -62,14 +62,14 @@ def _compared_lists(path: tuple[str | int, ...], old: list[Any], new: list[Any])
     both = min(len(left), len(right))
     for at in range(both):
         yield from _compared((*path, start + at), left[at], right[at])
-    for at in range(len(left) - 1, both - 1, -1):  # from behind, so that the indices before stay as they are
+    for at in range(len(left) - 1, both - 1, -1):  # from the end: earlier indices stay valid
         yield Difference((*path, start + at), "removed", left[at], None)
     for at in range(both, len(right)):
         yield Difference((*path, start + at), "added", None, right[at])
 
 
 def same(a: Any, b: Any) -> bool:
-    """Tell whether two values are equal and of equal types, all the way down."""
+    """Return whether two values are equal and of equal types, recursively."""
     if type(a) is not type(b):
         return False
     if type(a) is dict:

@@ -1,31 +1,30 @@
-"""Which checkpoints to keep, and taking away those that nothing stands on any more.
+"""Retention: which checkpoints to hide, and when hidden ones are deleted.
 
-Hiding and taking away are apart: a hidden checkpoint may still be what a kept one stands on. What is taken
-away goes a hundred at a time, each commit checking what it takes, so that several processes may prune, create
-and fork at once: the second to take something away finds that it is gone, and leaves it.
+A hidden checkpoint may still be needed to restore a visible one, so hiding and deleting are separate. Each commit
+deletes up to a hundred checkpoints and checks them, so several processes may prune, create and fork concurrently.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from tenuto.capabilities.blobs import Blobs
-from tenuto.capabilities.lineage import Lineage, Placed
+from tenuto.capabilities._core.blobs import Blobs, changes
+from tenuto.capabilities.checkpoints.storage import Lineage, Placed
 from tenuto.errors import Conflict, InvalidInput
 from tenuto.kernel import codec
 from tenuto.kernel.contract import Backend, Check, Delete, Put, Write
 from tenuto.kernel.durations import Duration, seconds
-from tenuto.kernel.transact import Steps, settle
+from tenuto.kernel.transact import commit_once
+from tenuto.kernel.work import Sleep, Work
 
 _AT_ONCE = 100
 
 
 class Retention(NamedTuple):
-    """How long checkpoints are kept.
+    """How long checkpoints stay.
 
-    The newest `keep_last` stay. Of the others, those as young as `hourly` are thinned to the newest of each hour,
-    those as young as `daily` to the newest of each day, and the rest go once they are `older_than`, or at once
-    if that is not given.
+    The newest `keep_last` stay. Of the others, those younger than `hourly` are thinned to the newest per hour, those
+    younger than `daily` to the newest per day. The rest are deleted once `older_than`, or at once without it.
     """
 
     keep_last: int | None = None
@@ -35,11 +34,11 @@ class Retention(NamedTuple):
 
 
 def to_hide(shown: list[tuple[int, float]], rule: Retention, now: float) -> list[int]:
-    """Return the numbers that a rule lets go, of those given newest first with their times."""
+    """Return the numbers that a rule deletes, of `shown`: numbers with times, newest first."""
     if rule == Retention():
-        raise InvalidInput("Say what to keep: keep_last, older_than, hourly or daily.")
+        raise InvalidInput("Pass keep_last, older_than, hourly or daily; nothing was deleted.")
     if rule.keep_last is not None and rule.keep_last < 0:
-        raise InvalidInput(f"keep_last is 0 or more, not {rule.keep_last}.")
+        raise InvalidInput(f"keep_last must be at least 0, not {rule.keep_last}.")
     old = None if rule.older_than is None else seconds(rule.older_than, "older_than")
     spans = [
         (seconds(span, what), length)
@@ -62,13 +61,12 @@ def to_hide(shown: list[tuple[int, float]], rule: Retention, now: float) -> list
     return gone
 
 
-def remove(kernel: Backend, line: Lineage, blobs: Blobs) -> Steps[None]:
-    """Take away what is hidden and not stood upon."""
+def remove(kernel: Backend, line: Lineage, blobs: Blobs) -> Work[None]:
+    """Delete hidden checkpoints that no visible one needs."""
     hidden = line.hidden()
     groups: dict[int, list[Placed]] = {}
     for placed in line.all():
-        bare = placed._replace(item=placed.item._replace(payload=None if placed.item.payload is None else b""))
-        groups.setdefault(placed.item.keyframe, []).append(bare)
+        groups.setdefault(placed.item.keyframe, []).append(placed.bare())
     if not groups:
         return
     *older, newest = groups.values()
@@ -80,42 +78,37 @@ def remove(kernel: Backend, line: Lineage, blobs: Blobs) -> Steps[None]:
         return
     if any(placed.number not in hidden for group in older for placed in group):
         return
-    # Everything is hidden: the last one becomes an end. Whoever was about to follow it finds it changed.
+    # All are hidden: the last one becomes an end marker. A concurrent `create` after it gets a conflict.
     if (yield from _end(kernel, line, blobs, end)):
         yield from _take(kernel, line, blobs, newest[:-1])
 
 
-def _take(kernel: Backend, line: Lineage, blobs: Blobs, group: list[Placed]) -> Steps[None]:
+def _take(kernel: Backend, line: Lineage, blobs: Blobs, group: list[Placed]) -> Work[None]:
     for start in range(0, len(group), _AT_ONCE):
         some = group[start : start + _AT_ONCE]
         for _ in range(3):
-            by: dict[bytes, int] = {}
-            for placed in some:
-                for digest in placed.item.references:
-                    by[digest] = by.get(digest, 0) - 1
-            checks, counted = blobs.counted(by)
+            checks, counted = blobs.counted(changes((), (one for placed in some for one in placed.item.references)))
             checks += [Check(line.key(placed.number), placed.version) for placed in some]
             writes: list[Write] = [Delete(line.key(placed.number)) for placed in some]
             writes += [Delete(line.hidden_key(placed.number)) for placed in some]
             try:
-                yield from settle(kernel, checks, [*writes, *counted])
+                yield from commit_once(kernel, checks, [*writes, *counted])
             except Conflict as error:
                 if any(key == line.key(placed.number) for placed in some for key in error.keys):
-                    return  # another process is at it
-                yield 0.002  # somebody else counted a reference: count again
+                    return  # another process deletes the same checkpoints
+                yield Sleep(0.002)  # a reference count changed: read it again
             else:
                 break
 
 
-def _end(kernel: Backend, line: Lineage, blobs: Blobs, last: Placed) -> Steps[bool]:
-    by = dict.fromkeys(last.item.references, -1)
+def _end(kernel: Backend, line: Lineage, blobs: Blobs, last: Placed) -> Work[bool]:
     try:
-        checks, counted = blobs.counted(by)
+        checks, counted = blobs.counted(changes((), last.item.references))
         item = last.item._replace(
-            name="", meta=None, user=None, keyframe=last.number, weight=0, size=0, stored=0, digest=b"", held=[]
-        )
-        item = item._replace(payload=None, blob=None)
-        yield from settle(
+            name="", meta=None, user=None, keyframe=last.number, weight=0, size=0, stored=0, digest=b"", held=[],
+            payload=None, blob=None,
+        )  # fmt: skip
+        yield from commit_once(
             kernel,
             [Check(line.key(last.number), last.version), *checks],
             [Put(line.key(last.number), codec.encode(list(item))), Delete(line.entry), *counted],

@@ -1,15 +1,14 @@
-"""A lineage: the checkpoints of one thread, or of one name, each stored as what changed since the one before.
+"""A lineage: the checkpoints of one thread, or of one name, stored as keyframes and deltas.
 
-Keys, below the tenant, where `kind` is "checkpoint" and the scope a thread, or `kind` is "snapshot" and the
-scope a name: `(scope, kind, "at", n)` is checkpoint n; `(scope, kind, "name", name)` says which one was the last
-of that name; `(scope, kind, "hidden", n)` is there when n was deleted and others still stand on it;
-`("checkpoints", kind, scope)` says that the lineage exists.
+Keys, below the tenant, where `kind` is "checkpoint" and the scope a thread, or `kind` is "snapshot" and the scope a
+name: `(scope, kind, "at", n)` is checkpoint n; `(scope, kind, "name", name)` holds the last number of that name;
+`(scope, kind, "hidden", n)` exists when n is deleted but later ones still need it; `("checkpoints", kind, scope)`
+lists the lineage.
 
-A checkpoint is a keyframe, or the change from n - 1 to n; it says on which keyframe it stands. To create one
-is one commit, which checks that n - 1 is as it was known and that n is not there: two creators cannot both be
-next. Deleting one hides it, in one commit. Checkpoints are taken away together, when all that stand on one
-keyframe are hidden and a newer keyframe has followed; or, when the whole lineage is hidden, down to an end that
-keeps the count. Each of these commits checks what it takes away, so that nothing is let go twice.
+A checkpoint is a keyframe, or the delta from n - 1 to n, and names its keyframe. Creating one is one commit, which
+checks that n - 1 is unchanged and n absent, so two creators cannot both succeed. Deleting one hides it, in one commit.
+A keyframe and its deltas are deleted together, once all are hidden and a newer keyframe exists. When the whole lineage
+is hidden, only an end marker stays, which continues the numbers. Each commit checks what it deletes.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from tenuto.capabilities.blobs import Blobs
-from tenuto.capabilities.context import Context
+from tenuto.capabilities._core.base import Context, scan_all
+from tenuto.capabilities._core.blobs import Blobs
 from tenuto.errors import Damaged
 from tenuto.kernel import codec, delta, keys, tree
 from tenuto.kernel.contract import Record
@@ -33,11 +32,11 @@ _MARKS: Final = {THREAD: "@", NAME: "#"}
 _PAGE: Final = 200
 _WORTH: Final = 200
 _EXPANDED: Final = 16 * 1024 * 1024
-"""No payload that is not a blob has more bytes than a commit, whoever wrote it."""
+"""The largest inline payload after expansion, in bytes: that of a commit."""
 
 
 class Checkpoint(NamedTuple):
-    """What is known of a checkpoint without its state."""
+    """The description of a checkpoint, without its state."""
 
     id: str
     name: str
@@ -45,51 +44,49 @@ class Checkpoint(NamedTuple):
     parent: str | None
     created_at: datetime
     size: int
-    """Of the state, in bytes."""
+    """The size of the state, in bytes."""
     stored_bytes: int
-    """What was written for it."""
+    """The bytes written for it."""
     meta: Any
     user: str | None
     writer: str
     correlation_id: str | None
     origin: str | None
-    """The checkpoint that this was forked from."""
+    """The checkpoint from which this was forked."""
 
 
 class Item(NamedTuple):
-    """A checkpoint as it is stored."""
+    """The stored form of a checkpoint."""
 
     name: str
     writer: str
     correlation_id: str | None
     user: str | None
     parent: int
-    """The newest one before it that was to be seen; 0 if there was none."""
+    """The newest visible one before it; 0 if there is none."""
     origin: str | None
-    """What it was forked from."""
+    """The checkpoint from which this was forked."""
     before: int
-    """The one before it with the same name; 0 if there was none."""
+    """The previous one with the same name; 0 if there is none."""
     keyframe: int
-    """The one on which it stands; its own number if it is one."""
+    """Its keyframe; its own number if it is one."""
     weight: int
-    """What has to be read to restore it, in bytes, with an allowance for each step."""
+    """The cost of restoring it: bytes to read, and an allowance for each delta."""
     size: int
-    """Of the state."""
     stored: int
-    """What was written for it."""
     digest: bytes
     """Of the tree of the state."""
     meta: Any
     held: list[bytes]
     """The blobs to which its payload refers."""
     payload: bytes | None
-    """As `squeezed` made it."""
+    """Compressed by `squeezed`."""
     blob: bytes | None
-    """The payload as it is, if it is large. An end has neither."""
+    """The digest of a large payload. An end marker has neither payload nor blob."""
 
     @property
     def is_end(self) -> bool:
-        """Tell whether this only keeps the count."""
+        """Return whether this is an end marker."""
         return self.payload is None and self.blob is None
 
     @property
@@ -99,25 +96,29 @@ class Item(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """An item with its place."""
+    """An item with its number, version and time."""
 
     number: int
     version: int
     at: float
     item: Item
 
+    def bare(self) -> Placed:
+        """Return it without its payload."""
+        return self if self.item.payload is None else self._replace(item=self.item._replace(payload=b""))
+
 
 def place(record: Record, number: int | None = None) -> Placed:
-    """Return a record as the checkpoint that it holds; its number is in its key, for who does not know it."""
+    """Return a record as a checkpoint; without `number`, take it from the key."""
     try:
         at = int(keys.unpack(record.key)[-1]) if number is None else number
         return Placed(at, record.version, record.written_at, Item(*codec.decode(record.value)))
     except (TypeError, ValueError) as error:
-        raise Damaged(f"the record of it is not one of a checkpoint ({error})") from error
+        raise Damaged(f"its record is not a valid checkpoint ({error})") from error
 
 
 class Lineage:
-    """Where one lineage is kept."""
+    """The keys and records of one lineage."""
 
     def __init__(self, context: Context, blobs: Blobs, kind: str, scope: str) -> None:
         self._kernel = context.kernel
@@ -130,11 +131,11 @@ class Lineage:
 
     @property
     def thread(self) -> str | None:
-        """Return the thread, if it is one's."""
+        """Return the thread of the lineage, if it has one."""
         return self.scope if self.kind == THREAD else None
 
     def id(self, number: int) -> str:
-        """Return by which id people know a checkpoint."""
+        """Return the public id of a checkpoint."""
         return f"{self.scope}{_MARKS[self.kind]}{number}"
 
     def key(self, number: int) -> bytes:
@@ -142,15 +143,15 @@ class Lineage:
         return self.items + keys.pack(number)
 
     def name_key(self, name: str) -> bytes:
-        """Return the key that says which checkpoint is the last of a name."""
+        """Return the key of a name's last number."""
         return self.root + keys.pack("name") + keys.named(name, "name")
 
     def hidden_key(self, number: int) -> bytes:
-        """Return the key that says that a checkpoint is deleted."""
+        """Return the key that marks a checkpoint as deleted."""
         return self.root + keys.pack("hidden", number)
 
-    def told(self, placed: Placed) -> Checkpoint:
-        """Return what people are told of a checkpoint."""
+    def describe(self, placed: Placed) -> Checkpoint:
+        """Return the public description of a checkpoint."""
         item = placed.item
         return Checkpoint(
             self.id(placed.number),
@@ -167,15 +168,13 @@ class Lineage:
             item.origin,
         )
 
-    # -- reading -----------------------------------------------------------------------------------
-
     def newest(self) -> Placed | None:
-        """Return the newest one, hidden or not, or an end."""
+        """Return the newest one, also if it is hidden or an end marker."""
         found = self._kernel.scan(self.items, limit=1, reverse=True)
         return place(found[0]) if found else None
 
     def at(self, number: int) -> Placed | None:
-        """Return one by its number, unless it is hidden."""
+        """Return a visible checkpoint by its number, or None."""
         record, hidden = self._kernel.read([self.key(number), self.hidden_key(number)])
         if record is None or hidden is not None:
             return None
@@ -183,32 +182,27 @@ class Lineage:
         return None if placed.item.is_end else placed
 
     def hidden(self) -> set[int]:
-        """Return the numbers of those that are deleted and still stood upon."""
-        found: set[int] = set()
-        after: bytes | None = None
-        while page := self._kernel.scan(self.root + keys.pack("hidden"), after=after, limit=1_000):
-            found.update(int(keys.unpack(record.key)[-1]) for record in page)
-            after = page[-1].key
-        return found
+        """Return the numbers of hidden checkpoints."""
+        return {int(keys.unpack(one.key)[-1]) for one in scan_all(self._kernel, self.root + keys.pack("hidden"))}
 
     def backwards(self) -> Iterator[Placed]:
-        """Yield every one that is to be seen, newest first."""
+        """Yield every visible checkpoint, newest first."""
         hidden = self.hidden()
         for placed in self.all(reverse=True):
             if placed.number not in hidden and not placed.item.is_end:
                 yield placed
 
     def all(self, *, reverse: bool = False) -> Iterator[Placed]:
-        """Yield all that is stored, in order."""
+        """Yield all stored checkpoints, hidden ones included, in order."""
         after: bytes | None = None
-        limit = 2  # often only the first is wanted, and each comes with its payload
+        limit = 2  # often only the first is needed, and each comes with its payload
         while page := self._kernel.scan(self.items, after=after, limit=limit, reverse=reverse):
             for record in page:
                 yield place(record)
             after, limit = page[-1].key, min(2 * limit, 64)
 
     def survivors(self) -> Iterator[Placed]:
-        """Yield what is to be seen, newest first, one by one: for when some of it cannot be read."""
+        """Yield the visible checkpoints, newest first, skipping unreadable ones."""
         number = self._highest()
         while number:
             try:
@@ -220,7 +214,7 @@ class Lineage:
             number -= 1
 
     def _highest(self) -> int:
-        """Return the highest number by asking for single ones; 0 if that finds none."""
+        """Return the highest number, found by single reads: a scan would fail at a damaged record."""
         found = self._kernel.scan(self.items, limit=1)
         low = place(found[0]).number if found else 0
         step = 1
@@ -238,14 +232,14 @@ class Lineage:
             return True
 
     def last_of(self, name: str) -> Placed | None:
-        """Return the newest one of a name that is to be seen."""
+        """Return the newest visible checkpoint of a name."""
         if self.kind == NAME:
             return next(self.backwards(), None)
         record = self._kernel.read([self.name_key(name)])[0]
         number = 0 if record is None else codec.decode(record.value)
         while number:
             found, hidden = self._kernel.read([self.key(number), self.hidden_key(number)])
-            if found is None:  # taken away; one before it may be there
+            if found is None:  # deleted; an older one may exist
                 return next((placed for placed in self.backwards() if placed.item.name == name), None)
             placed = place(found)
             if hidden is None and not placed.item.is_end:
@@ -253,34 +247,32 @@ class Lineage:
             number = placed.item.before
         return None
 
-    # -- restoring ---------------------------------------------------------------------------------
-
     def tree_of(self, placed: Placed) -> Node:
-        """Return the tree of a checkpoint's state, proven to be the one that was stored, or raise `Damaged`."""
+        """Return the tree of a checkpoint's state, verified by its digest; raise `Damaged` if that fails."""
         try:
             grown = tree.regrow(self._rebuilt(placed.number, placed.item.keyframe))
         except (TypeError, ValueError) as error:
-            raise Damaged(f"a record of it is not one of a checkpoint ({error})") from error
+            raise Damaged(f"one of its records is not a valid checkpoint ({error})") from error
         if grown.digest != placed.item.digest:
-            raise Damaged("what is stored does not add up to it")
+            raise Damaged("the restored state does not match its checksum")
         return grown
 
     def _rebuilt(self, number: int, keyframe: int) -> Any:
-        """Return a state as plain data, by its keyframe and every change since."""
+        """Return a state as plain data, from its keyframe and every delta since."""
         plain: Any = None
-        for _, plain in self.rebuilding(keyframe, number):  # noqa: B007 - the last one is what is wanted
+        for _, plain in self.rebuilding(keyframe, number):  # noqa: B007 - only the last one is needed
             pass
         return plain
 
     def rebuilding(self, keyframe: int, last: int) -> Iterator[tuple[int, Any]]:
-        """Yield each state from a keyframe on, with its number: plain data, which becomes the next one."""
+        """Yield the number and plain data of each state from a keyframe on; the data is then changed in place."""
         plain: Any = None
         at, after = keyframe, self.items + keys.pack(keyframe - 1)
         while at <= last:
             page = self._kernel.scan(self.items, after=after, limit=min(_PAGE, last - at + 1))
             for record in page:
                 if record.key != self.key(at):
-                    break  # one is missing in between
+                    break  # one is missing
                 payload = self._payload(place(record, at).item)
                 if at == keyframe:
                     plain = codec.unpack_plain(payload)
@@ -291,27 +283,27 @@ class Lineage:
             else:
                 if page:
                     continue
-            raise Damaged(f"it stands on {self.id(at)}, which is missing")
+            raise Damaged(f"it depends on {self.id(at)}, which is missing")
 
     def state_of(self, placed: Placed) -> Any:
-        """Return a checkpoint's state, proven to be the one that was stored, or raise `Damaged`."""
+        """Return a checkpoint's state, verified by its digest; raise `Damaged` if that fails."""
         item = placed.item
         if item.keyframe == placed.number and item.blob is not None:
-            return codec.unpack(self._blobs.get(item.blob), self._blobs.find)  # its digest is the proof
+            return codec.unpack(self._blobs.get(item.blob), self._blobs.find)  # verified by the blob's digest
         return codec.unpack(b"".join(self.tree_of(placed).pieces()), self._blobs.find)
 
     def _payload(self, item: Item) -> bytes:
         if item.payload is not None:
             return expanded(item.payload)
         if item.blob is None:
-            raise Damaged("it stands on one that was deleted")
+            raise Damaged("it depends on a deleted checkpoint")
         return self._blobs.get(item.blob)
 
 
 def squeezed(payload: bytes) -> bytes:
-    """Return a payload as it is stored: compressed where that pays, which its first byte says.
+    """Return a payload in its stored form: compressed if that pays, with the form in the first byte.
 
-    zlib at its fastest, which every Python has: on a change of 1 KB it takes 11 us and saves 40 %, as zstd does.
+    zlib level 1 takes 11 us for a delta of 1 KB and saves 40 %, as zstd does, and every Python has it.
     """
     if len(payload) >= _WORTH:
         small = zlib.compress(payload, 1)
@@ -321,16 +313,16 @@ def squeezed(payload: bytes) -> bytes:
 
 
 def expanded(stored: bytes) -> bytes:
-    """Return a stored payload as it was given."""
+    """Return the original payload of its stored form."""
     if stored[:1] == b"\x00":
         return stored[1:]
     expanding = zlib.decompressobj()
     try:
         found = expanding.decompress(stored[1:], _EXPANDED)
     except zlib.error as error:
-        raise Damaged(f"a payload cannot be expanded ({error})") from error
+        raise Damaged(f"a payload cannot be decompressed ({error})") from error
     if stored[:1] != b"\x01" or not expanding.eof:
-        raise Damaged("a payload is not one that was stored: it goes on for longer than any does")
+        raise Damaged("a payload has an unknown form or is larger than the limit")
     return found
 
 

@@ -1,23 +1,19 @@
-"""How runs are forked and deleted: the two things that are done to a whole log.
+"""Forking a run: a new run starts with the recorded steps before a given one.
 
-A fork copies what the original had done before a step into the log of another run, some lines a commit, and is there
-when the last commit writes its head: a crash before that leaves lines that belong to no run. The run's own
-conversation is forked before, as a thread: a crash behind it leaves a thread, and the id is taken. Each commit checks
-that the log is as the one before left it, so two forks into one id do not mix.
-
-Deleting first writes into the head that the run is being deleted, and takes the lease from whoever has it: from
-then on it is not there for anybody. Then the lines are forgotten, some a commit, with their references to large
-parts; the head goes in the last one. Whoever finds a deletion that was cut off brings it to its end.
+Lines are copied in several commits; the fork exists once the last one writes its head. A crash before that leaves
+lines that belong to no run. The run's own thread is forked first: a crash after it leaves a thread with the new id.
+Each commit checks the end of the new log, so two forks into one id do not mix.
 """
 
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from tenuto.capabilities import outcomes
-from tenuto.capabilities.runlog import (
+from tenuto.capabilities.runs.delete import clear
+from tenuto.capabilities.runs.log import (
     AGAIN,
     ERROR,
     INTENT,
@@ -27,16 +23,18 @@ from tenuto.capabilities.runlog import (
     STARTED,
     WAITS,
     Head,
+    History,
     Op,
     RunLog,
-    Told,
     references,
     user_key,
 )
-from tenuto.errors import Conflict, InvalidInput, NotFound, RunBusy
-from tenuto.kernel import codec, keys
-from tenuto.kernel.contract import AnyCheck, Append, Check, CheckEnd, Delete, Forget, Put, Write
-from tenuto.kernel.transact import Steps, backoff, settle
+from tenuto.capabilities.runs.results import to_stored
+from tenuto.errors import Conflict, InvalidInput, NotFound
+from tenuto.kernel import codec
+from tenuto.kernel.contract import AnyCheck, Append, Check, CheckEnd, Put, Write
+from tenuto.kernel.transact import backoff, commit_once
+from tenuto.kernel.work import Sleep, Work
 
 _SOME: Final = 200
 _ABOUT: Final = frozenset({INTENT, AGAIN, RESULT, ERROR, WAITS})
@@ -44,12 +42,12 @@ Step = tuple[str, int | str]
 """A step by its name and occurrence, or by its name and key."""
 
 
-def named_steps(told: Told) -> dict[int, list[Step]]:
-    """Return by which names each step of a run can be meant: name and occurrence, name and key."""
+def named_steps(history: History) -> dict[int, list[Step]]:
+    """Return for each step number how it can be named: by name and occurrence, or name and key."""
     counts: dict[str, int] = {}
     found: dict[int, list[Step]] = {}
-    for n in sorted(told.ops):
-        identity = told.ops[n].identity
+    for n in sorted(history.ops):
+        identity = history.ops[n].identity
         counts[identity.name] = counts.get(identity.name, 0) + 1
         found[n] = [(identity.name, counts[identity.name])]
         if identity.key is not None:
@@ -57,77 +55,81 @@ def named_steps(told: Told) -> dict[int, list[Step]]:
     return found
 
 
-def _meant(told: Told, given: Mapping[Any, Any], run_id: str) -> dict[int, Any]:
-    """Return what was given for steps, by their numbers."""
-    by_name = {step: n for n, steps in named_steps(told).items() for step in steps}
+def _meant(history: History, given: Mapping[Any, Any], run_id: str) -> dict[int, Any]:
+    """Return the values given for steps, by step number."""
+    by_name = {step: n for n, steps in named_steps(history).items() for step in steps}
     found: dict[int, Any] = {}
     for which, value in given.items():
         step: Any = (which, 1) if isinstance(which, str) else which
         if step not in by_name:
             raise NotFound(
-                f"The run {run_id!r} has no step {which!r} on record. See which it has with agent.runs.get({run_id!r}).steps."
+                f"The run {run_id!r} has no recorded step {which!r}. List its steps with agent.runs.get({run_id!r}).steps."
             )
         found[by_name[step]] = value
     return found
 
 
-def fork(  # noqa: C901, PLR0913 - what a fork is made of, one check after the other
+def fork_run(  # noqa: C901, PLR0913 - the options of a fork, one check after the other
     old: RunLog,
     new: RunLog,
     *,
     at: str | None,
     occurrence: int | str,
-    args: tuple[Any, ...] | list[Any] | None,
+    args: tuple[Any, ...] | list[Any] | dict[str, Any] | None,
     results: Mapping[Any, Any] | None,
     fence: Callable[[RunLog], Sequence[AnyCheck]],
-    conversation: Callable[[int], Steps[None]],
-) -> Steps[None]:
-    """Let another run begin with what this one had done before a step; this one stays as it is.
+    conversation: Callable[[int], Work[None]],
+    notify: Callable[[], list[Write]],
+) -> Work[None]:
+    """Create a run with the recorded steps of this one before the step `at`, durably; this one does not change.
 
-    `conversation` is called, before anything is written, with how many messages of the run's own thread come along.
+    `conversation` is called before the first write, with the number of messages of the run's own thread to fork;
+    `notify` returns the write that notifies idle workers.
     """
     head, _ = old.must()
-    told = old.told(head.first)
-    cut = told.next
+    history = old.read(head.first)
+    cut = history.next
     if at is not None:
-        cut = next((n for n, steps in named_steps(told).items() if (at, occurrence) in steps), 0)
+        cut = next((n for n, steps in named_steps(history).items() if (at, occurrence) in steps), 0)
         if not cut:
             raise NotFound(
-                f"The run {old.id!r} has no step {at!r} number {occurrence!r} on record. See which it "
-                f"has with agent.runs.get({old.id!r}).steps."
+                f"The run {old.id!r} has no recorded step {at!r} number {occurrence!r}. List its steps with "
+                f"agent.runs.get({old.id!r}).steps."
             )
     elif args is not None:
-        raise InvalidInput("args= are those of the step at=; say which: at=STEP.")
-    instead = _meant(told, results or {}, old.id)
+        raise InvalidInput("args= needs the step that gets them: pass at=STEP too.")
+    instead = _meant(history, results or {}, old.id)
     if any(n >= cut for n in instead):
-        raise InvalidInput(f"results= are those of steps before {at!r}; that one and the rest run anew.")
+        raise InvalidInput(f"results= is only for steps before {at!r}: that step and later ones run again.")
     other, version = new.head()
     if other is not None and other.status != "deleting":
-        raise Conflict(f"There is a run {new.id!r} already; nothing was written. Fork into another id.")
+        raise Conflict(f"The run {new.id!r} already exists; nothing was written. Fork into another id.")
     if other is not None:
         yield from clear(new, other, version)
-    said = [op.value[1] for n, op in told.ops.items() if n < cut and _speaks(op, old.id)]
+    said = [op.value[1] for n, op in history.ops.items() if n < cut and _speaks(op, old.id)]
     if said:
         yield from conversation(max(said))
     now = new.context.kernel.now()
     last = new.last()
     started = {
-        **told.started,
+        **history.started,
         "uid": secrets.token_bytes(16),
         "parent": None,
         "forked": [old.id, at],
-        "instead": {} if args is None else {"name": at, "args": list(args), "from": _after(told, cut)},
+        "instead": {}
+        if args is None
+        else {"name": at, "args": dict(args) if isinstance(args, dict) else list(args), "from": _after(history, cut)},
     }
     fresh = Head("queued", head.fn, head.user, None, now, now, last + 1, deadline=None)
     lines: list[tuple[Append, set[bytes]]] = [(new.line(STARTED, 0, started), set())]
-    lines += _copied(old, new, head.first, cut, told, instead)
+    lines += _copied(old, new, head.first, cut, history, instead)
     lines.append((new.line(QUEUED, 0, None), set()))
     for start in range(0, len(lines), _SOME):
         some = lines[start : start + _SOME]
         ends = start + _SOME >= len(lines)
         final: list[Write] = []
         if ends:
-            final = new.placed(fresh)
+            final = [*new.placed(fresh), *notify()]
             if fresh.user is not None:
                 final.append(Put(user_key(fresh.user, new.id), codec.encode(None)))
         yield from _added(new, some, last, final, fence(new) if ends else [])
@@ -135,17 +137,17 @@ def fork(  # noqa: C901, PLR0913 - what a fork is made of, one check after the o
 
 
 def _speaks(op: Op, thread: str) -> bool:
-    """Tell whether this added messages to a thread."""
+    """Return whether this appended messages to the thread."""
     return op.identity.kind == "thread" and op.state == "done" and op.value[2] == thread
 
 
-def _after(told: Told, cut: int) -> int:
-    """Return the number that the first new thing of a fork will have at least."""
-    return max((n for n in told.ops if n < cut), default=0) + 1
+def _after(history: History, cut: int) -> int:
+    """Return the lowest number that a new step of a fork can have."""
+    return max((n for n in history.ops if n < cut), default=0) + 1
 
 
 def _copied(
-    old: RunLog, new: RunLog, first: int, cut: int, told: Told, instead: dict[int, Any]
+    old: RunLog, new: RunLog, first: int, cut: int, history: History, instead: dict[int, Any]
 ) -> list[tuple[Append, set[bytes]]]:
     found: list[tuple[Append, set[bytes]]] = []
     replaced: set[int] = set()
@@ -158,95 +160,33 @@ def _copied(
         if n in instead:
             if n not in replaced:
                 replaced.add(n)
-                found.append((_given(new, told.ops[n], instead[n]), set()))
-        elif told.ops[n].state in ("done", "error") or kind == WAITS:
+                found.append((_given(new, history.ops[n], instead[n]), set()))
+        elif history.ops[n].state in ("done", "error") or kind == WAITS:
             found.append((Append(new.own, entry.value), references(entry)))
     return found
 
 
 def _given(new: RunLog, op: Op, result: Any) -> Append:
-    value, lowered = outcomes.kept(result)
+    value, lowered = to_stored(result)
     return new.line(RESULT, op.n, [op.identity.stored(), int(lowered) or PLAIN, value, False, 0.0, [], False])
 
 
 def _added(
     log: RunLog, some: list[tuple[Append, set[bytes]]], last: int, final: list[Write], fence: Sequence[AnyCheck]
-) -> Steps[None]:
-    by: dict[bytes, int] = {}
-    for _, held in some:
-        for digest in held:
-            by[digest] = by.get(digest, 0) + 1
-    for delay in backoff(None, most=0.02):
+) -> Work[None]:
+    by = Counter(digest for _, held in some for digest in held)
+    delays = backoff(most=0.02)
+    while True:
         checks, counted = log.blobs.counted(by)
         try:
-            yield from settle(
+            yield from commit_once(
                 log.context.kernel,
                 [CheckEnd(log.own, last), Check(log.head_key, 0), *checks, *fence],
                 [*(line for line, _ in some), *counted, *final],
             )
         except Conflict as error:
             if log.own in error.keys or log.head_key in error.keys:
-                raise Conflict(f"Somebody else has begun a run {log.id!r} meanwhile. Fork into another id.") from error
-            yield delay
+                raise Conflict(f"Another process created the run {log.id!r}. Fork into another id.") from error
+            yield Sleep(next(delays))
         else:
             return
-
-
-def delete(
-    log: RunLog, held_by: Callable[[], str | None], fence: Callable[[RunLog], Sequence[AnyCheck]], token: bytes
-) -> Steps[bool]:
-    """Delete a run and all that it has recorded; tell whether it was there. `RunBusy` if somebody has it in hand."""
-    while True:
-        head, version = log.head()
-        if head is None:
-            return False
-        if head.status == "deleting":
-            yield from clear(log, head, version)
-            return True
-        holder = held_by()
-        if holder is not None:
-            raise RunBusy(
-                f"The run {log.id!r} is in the hands of {holder}. Wait until it is done, or call "
-                f"agent.runs.cancel({log.id!r}) first."
-            )
-        gone = head._replace(status="deleting", changed=log.context.kernel.now())
-        writes: list[Write] = [*log.placed(gone), Put(token, codec.encode(None))]
-        if head.user is not None:
-            writes.append(Delete(user_key(head.user, log.id)))
-        try:
-            yield from settle(log.context.kernel, [Check(log.head_key, version), *fence(log)], writes)
-        except Conflict:
-            yield 0.005
-
-
-def clear(log: RunLog, head: Head, version: int) -> Steps[None]:
-    """Bring a deletion to its end."""
-    kernel = log.context.kernel
-    first = head.first
-    while True:
-        page = kernel.entries(log.own, after=first - 1, limit=_SOME)
-        by: dict[bytes, int] = {}
-        for entry in page:
-            for digest in references(entry):
-                by[digest] = by.get(digest, 0) - 1
-        checks, counted = log.blobs.counted(by)
-        writes: list[Write] = [*counted]
-        if page:
-            first = page[-1].number + 1
-            writes += [Forget(log.own, page[0].number, page[-1].number), *log.placed(head._replace(first=first))]
-        else:
-            below = kernel.scan(log.own, limit=900)
-            ours = [one.key for one in below if keys.unpack(one.key)[-2] in ("signal", "child")]
-            writes += [Delete(log.head_key), Delete(log.open_key), *(Delete(key) for key in ours)]
-        try:
-            done = yield from settle(kernel, [Check(log.head_key, version), *checks], writes)
-        except Conflict:
-            yield 0.005  # another is at it, or a reference was counted meanwhile
-            again, version = log.head()
-            if again is None or again.status != "deleting":
-                return
-            head, first = again, again.first
-            continue
-        if not page:
-            return
-        version = done.versions[len(counted) + 1]

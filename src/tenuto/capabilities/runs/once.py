@@ -1,13 +1,11 @@
-"""Once: one execution of something, across threads, processes and restarts; everybody gets what came of it.
+"""Once: execute a function once across threads, processes and restarts; every caller gets its result.
 
-It is a run of one step, `once:KEY`, whose effect is "once", so there are no keys and no commits of its own: the run is
-taken (one commit), its intent is written, the function is called, its result is written, the run is completed. Whoever
-comes meanwhile waits for the run, and then reads the result from its log.
+It is a run `once:KEY` of one step with the effect "once", so it has no keys or commits of its own. Concurrent callers
+wait for the run, then read the result from its log.
 
-A crash before the intent leaves a run that has done nothing: the next caller does it. One between intent and result
-leaves a step in doubt: `verify` is asked, and where that cannot say, people are. An error that the function raised is
-not a result. It is raised to whoever called it, and the next caller calls the function again, after `verify` was asked
-if there is one: without a `verify`, raise only where nothing has happened.
+After a crash before the intent, the next caller executes the function. A crash between intent and result leaves a step
+in doubt, for `verify` or people to decide. So does an error, which may come after the effect: its caller gets it, and
+the next caller asks `verify`, then people.
 """
 
 from __future__ import annotations
@@ -16,15 +14,16 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tenuto.capabilities.run import Run
-from tenuto.capabilities.running import Engine
-from tenuto.capabilities.stepping import Step, Verify, stepping
+from tenuto.capabilities.runs.engine import Engine
+from tenuto.capabilities.runs.options import Step, Verify
+from tenuto.capabilities.runs.run import Run
+from tenuto.capabilities.runs.step import run_step
 from tenuto.kernel import keys
-from tenuto.kernel.durations import Duration, seconds
+from tenuto.kernel.durations import Duration, patience
 from tenuto.kernel.work import Work
 
 
-def once(
+def run_once(
     engine: Engine,
     key: str,
     fn: Callable[..., Any],
@@ -32,18 +31,18 @@ def once(
     *,
     verify: Verify | None = None,
     schema: Any = None,
-    wait: Duration | None = None,
+    wait: Duration | None = math.inf,
 ) -> Work[Any]:
-    """Return what came of `fn(*args)`, called now if it was not before."""
-    step = Step("once", fn, args, keys.name(key, "key"), "once", verify, None, None, schema, forgiving=True)
+    """Return the recorded result of `fn(*args)`; call it if there is none."""
+    step = Step("once", fn, args, keys.name(key, "key"), "once", verify, None, None, schema)
     run = Run(engine, f"once:{key}")
     inner = run._running
-    inner._wait = math.inf if wait is None else seconds(wait, "wait")
-    yield from run.taking()
+    inner._wait = patience(wait)
+    yield from run._taking()
     try:
-        value = yield from stepping(inner, step)
+        value = yield from run_step(inner, step)
     except BaseException as error:
-        yield from run.leaving(error)
+        yield from run._leaving(error)
         raise
-    yield from run.leaving(None)
+    yield from run._leaving(None)
     return value

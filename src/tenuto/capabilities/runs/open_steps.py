@@ -1,29 +1,36 @@
-"""What of a run is in flight: which steps, under which numbers, and from where they are asked for.
+"""The steps of a run in flight: their numbers, and the thread or task that runs them.
 
-A run's steps may be in flight at once, from threads and tasks. Each has a number, in the order in which they begin, and
-each knows which one of its equals it is. A run is left only when nothing is in flight any more.
+Steps may be in flight concurrently, in threads and tasks. Each has a number, in the order of their beginning, and an
+occurrence among equal steps. A run is left only when none is in flight.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
-from tenuto.capabilities.runlog import Identity
-from tenuto.errors import AmbiguousStep, Closed
+from tenuto.capabilities.runs.log import Identity
+from tenuto.errors import AmbiguousStep, Closed, StorageUnavailable
+from tenuto.kernel.work import Work
+
+_log: Final = logging.getLogger("tenuto.runs")
 
 
-class Flight:
-    """The steps of one run that are in flight, and how many there have been."""
+class OpenSteps:
+    """The steps in flight and the counters of one run."""
 
     def __init__(self, run_id: str) -> None:
         self.id = run_id
+        self.budget: float | None = None
+        self.spent = 0.0
+        """What was spent since the run was opened, in dollars."""
         self.next = 1
-        """The number of whatever begins next."""
+        """The number of the next operation."""
         self._open = False
         self._busy = 0
         self._maps: dict[str, int] = {}
@@ -33,32 +40,37 @@ class Flight:
         self._home: tuple[int, int] = (0, 0)
         self._pid = 0
 
+    def spend(self, cost: float | None) -> None:
+        """Count a cost towards the budget."""
+        with self._lock:
+            self.spent += cost or 0.0
+
     def number(self) -> int:
-        """Return the number of something that begins now."""
+        """Return the next operation number."""
         with self._lock:
             self.next += 1
             return self.next - 1
 
     def equal(self, identity: Identity) -> int:
-        """Return which one of its equals this is, from 1 on."""
+        """Return the occurrence of a step among equal ones, from 1."""
         which = (identity.kind, identity.name, identity.key if identity.key is not None else identity.described.digest)
         with self._lock:
             self._equals[which] = self._equals.get(which, 0) + 1
             return self._equals[which]
 
     def beside(self) -> bool:
-        """Tell whether this is asked beside other steps, or from another task or thread than the run's own."""
+        """Return whether other steps are in flight, or this is another task or thread than the run's own."""
         return bool(self._flying or self._busy) or here() != self._home
 
     def mapping(self, name: str) -> int:
-        """Return which map of its name begins now, from 1 on."""
+        """Return the occurrence of a map of this name, from 1."""
         with self._lock:
             self._maps[name] = self._maps.get(name, 0) + 1
             return self._maps[name]
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """Know that something is written or waited for: the run is not left meanwhile, and nothing begins after that."""
+        """Keep the run open during a write or wait; raise `Closed` if it is not open."""
         with self._lock:
             self._must_be_open("it")
             self._busy += 1
@@ -70,14 +82,14 @@ class Flight:
 
     @contextmanager
     def flying(self, identity: Identity) -> Iterator[None]:
-        """Know that a step is in flight; `AmbiguousStep` if it could not be told from another one."""
+        """Register a step in flight; raise `AmbiguousStep` if an indistinguishable one is in flight."""
         name = identity.name if identity.key is None else f"{identity.name}\0{identity.key}"
         with self._lock:
             self._must_be_open(f"the step {identity.name!r}")
             if name in self._flying:
                 raise AmbiguousStep(
-                    f"Two steps {identity.name!r} of the run {self.id!r} are in flight at once and could not be told "
-                    "apart on a replay; this one was not run. Give each a key= of its own, or use run.map."
+                    f"Two steps {identity.name!r} of the run {self.id!r} are in flight and a replay could not "
+                    "distinguish them; this one was not run. Pass a different key= to each, or use run.map."
                 )
             self._flying[name] = 1
         try:
@@ -88,11 +100,11 @@ class Flight:
 
     def _must_be_open(self, what: str) -> None:
         if not self._open or self._pid != os.getpid():
-            raise Closed(f"The run {self.id!r} is not open here; {what} was not done. Use it inside of `with`.")
+            raise Closed(f"The run {self.id!r} is not open here; {what} was not done. Use it inside `with`.")
 
 
 def here() -> tuple[int, int]:
-    """Return in which thread and task this is."""
+    """Return the ids of the current thread and task."""
     asyncio = sys.modules.get("asyncio")
     task = None
     if asyncio is not None:
@@ -101,3 +113,11 @@ def here() -> tuple[int, int]:
         except RuntimeError:
             task = None
     return threading.get_ident(), id(task) if task is not None else 0
+
+
+def quietly(steps: Work[None]) -> Work[None]:
+    """Perform work whose failure is harmless: a lease that is not released expires."""
+    try:
+        yield from steps
+    except StorageUnavailable:
+        _log.info("The lease of a run could not be released; it will expire.")

@@ -1,14 +1,13 @@
-"""What a run has done before, found again as its code asks for it.
+"""Replay: match the steps that a run's code asks for with the recorded ones.
 
-The code of a run begins anew each time, and asks for its steps in order. One with a key is found by name and key,
-wherever it stands; of several with the same, the first is found first. Any other must be the next on record, by name and arguments: code that changed is told which
-step differs, and never gets a neighbour's result. Steps that were begun beside others have no order; they are
-found by name and arguments among those.
+The code starts again each time and asks for its steps in order. A step with a key is found by name and key, in any
+order; equal ones in their recorded order. Any other must be the next recorded step, by name and arguments: changed code
+gets an error that names the difference, never another step's result. Concurrent steps have no order; they are found by
+name and arguments.
 
-A step that is not on record is new, and may be run, once everything on record has been asked for; with a key, or
-beside others, also before. A recorded step under another name, with the same key or the same arguments, shows
-that it was renamed: it is not run again. Nor is one whose name is on record with a key and that is asked for
-without, or the other way round.
+A new step may run once all recorded ones were asked for; with a key, or concurrently, also before. A recorded step with
+another name but the same key or arguments was renamed: it does not run again. Nor does a step that gained or lost its
+key.
 """
 
 from __future__ import annotations
@@ -16,28 +15,28 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from tenuto.capabilities.arguments import difference
-from tenuto.capabilities.runlog import Identity, Op, Told
+from tenuto.capabilities.runs.arguments import difference
+from tenuto.capabilities.runs.log import History, Identity, Op
 from tenuto.errors import StepMismatch
 
 Same = tuple[str, str, bytes]
 LENIENT: Final = b""
-"""The digest of what is recognised by its name and place alone."""
+"""The digest of operations that are identified by name and order alone."""
 
 
-class Past:
-    """The recorded things of a run that its code has not asked for yet."""
+class Replay:
+    """The recorded operations that the code has not asked for yet."""
 
-    def __init__(self, run_id: str, told: Told) -> None:
+    def __init__(self, run_id: str, history: History) -> None:
         self._run = run_id
-        self._ops = told.ops
-        self.next = told.next
+        self._ops = history.ops
+        self.next = history.next
         self._alone: deque[Op] = deque()
         self._beside: dict[Same, deque[Op]] = {}
         self._keyed: dict[tuple[str, str, str], deque[Op]] = {}
         self._names: dict[tuple[str, str], set[str]] = {}
-        for n in sorted(told.ops):
-            op = told.ops[n]
+        for n in sorted(history.ops):
+            op = history.ops[n]
             identity = op.identity
             if identity.key is not None:
                 self._keyed.setdefault((identity.kind, identity.name, identity.key), deque()).append(op)
@@ -49,11 +48,11 @@ class Past:
 
     @property
     def has_next(self) -> bool:
-        """Tell whether something is on record that has its place in an order."""
+        """Return whether a recorded operation is left that must come in order."""
         return bool(self._alone)
 
     def take_next(self, name: str, digest: bytes) -> Op | None:
-        """Return the next thing on record if it is this step, and it is done as most are: plainly, and all of it here."""
+        """Return the next recorded operation if it is this step, done, with a plain inline result."""
         if self._alone:
             op = self._alone[0]
             identity = op.identity
@@ -63,7 +62,7 @@ class Past:
         return None
 
     def take(self, identity: Identity) -> Op | None:
-        """Return what is on record for this, or None if it is new; `StepMismatch` if something else is due."""
+        """Return the recorded operation, or None if it is new; raise `StepMismatch` if another one is next."""
         if identity.key is not None:
             return self._take_keyed(identity, identity.key)
         same = _same(identity)
@@ -94,15 +93,12 @@ class Past:
         return op
 
     def hindrance(self, identity: Identity) -> Op | None:
-        """Return what speaks against running a step that is not on record: something recorded that nobody asked for.
-
-        Beside others it may be asked for in a moment.
-        """
+        """Return the recorded operation that forbids running a new step, if any; concurrent code may still ask for it."""
         if identity.key is not None:
             for name in self._names.get((identity.kind, identity.key), ()):
                 return self._keyed[identity.kind, name, identity.key][0]
             return self._unkeyed(identity)
-        for (kind, name, _), kept in self._keyed.items():  # it had a key, which was taken away
+        for (kind, name, _), kept in self._keyed.items():  # its key was removed
             if (kind, name) == (identity.kind, identity.name):
                 return kept[0]
         for (kind, name, digest), ops in self._beside.items():
@@ -112,25 +108,25 @@ class Past:
         return None
 
     def _unkeyed(self, identity: Identity) -> Op | None:
-        """Return a step of that name that is on record without a key: one was given to it since."""
+        """Return a recorded step of that name without a key: the code has added one since."""
         for op in (*self._alone, *(op for ops in self._beside.values() for op in ops)):
             if (op.identity.kind, op.identity.name) == (identity.kind, identity.name):
                 return op
         return None
 
     def refuse(self, identity: Identity, op: Op) -> StepMismatch:
-        """Return the error for a step that is not on record, while another one is that nobody asked for."""
+        """Return the error for a new step that a recorded one forbids."""
         return self._mismatch(identity, op)
 
     def went_on(self, op: Op) -> bool:
-        """Tell whether the code went on behind an error: then it handled it, and is given it again.
+        """Return whether the code handled this error and continued: then a replay raises it again.
 
-        Beside others the order tells nothing: a neighbour goes on by itself. There it is known from the run's end.
+        The order of concurrent steps does not show this; there, the end of the run does.
         """
         return self.next > op.following and not (op.identity.together and op.left)
 
     def due(self, kind: str) -> Op | None:
-        """Return the next thing of a kind on record that the code has not asked for yet."""
+        """Return the next recorded operation of a kind that the code has not asked for."""
         found = [
             op
             for op in (*self._alone, *(op for ops in self._beside.values() for op in ops))
@@ -139,24 +135,23 @@ class Past:
         return min(found, key=lambda op: op.n) if found else None
 
     def left(self) -> Op | None:
-        """Return the first thing on record, by order, that the code did not ask for, if any; keys have no order."""
+        """Return the first recorded operation without a key that the code did not ask for, if any."""
         found = [*list(self._alone)[:1], *(ops[0] for ops in self._beside.values())]
         return min(found, key=lambda op: op.n) if found else None
 
     def forgotten(self) -> StepMismatch | None:
-        """Return the error for code that has come to its end and left something on record out."""
+        """Return the error for code that ended without asking for a recorded operation."""
         op = self.left()
         if op is None:
             return None
         return StepMismatch(
-            f"The run {self._run!r} came to its end without asking for {_called(op.identity)}, which is on record "
-            f"(number {op.n}). Let the code ask for it again and make the same call, or go on from there in another "
-            f"run: {self._fork(op)}.",
+            f"The run {self._run!r} ended without asking for {_called(op.identity)}, which is recorded (number {op.n}). "
+            f"Restore that code and repeat the call, or continue in a fork: {self._fork(op)}.",
             op.identity.name,
         )
 
     def _fork(self, op: Op) -> str:
-        """Return the call that begins another run with what there is before a step."""
+        """Return the call that forks the run before a step."""
         key, name = op.identity.key, op.identity.name
         which = sum(other.identity.name == name and other.n <= op.n for other in self._ops.values())
         occurrence = f", occurrence={which if key is None else key!r}" if key is not None or which > 1 else ""
@@ -165,21 +160,21 @@ class Past:
     def _mismatch(self, identity: Identity, due: Op) -> StepMismatch:
         name, was = identity.name, due.identity
         advice = (
-            "Let the code ask for what is on record and make the same call again, or go on from there in another run: "
+            "Restore the code that asks for the recorded one and repeat the call, or continue in a fork: "
             f"{self._fork(due)}."
         )
         if (was.kind, was.name, was.key) == (identity.kind, name, identity.key):
             differs = difference(was.described, identity.described)
-            more = " An item of run.map is known by its place: give the same items in the same order."
+            more = " run.map needs the same items in the same order."
             if identity.kind != "map":
-                more = " In runs to come, give a step whose arguments may change a key=."
+                more = " In new runs, pass key= to a step whose arguments may change."
             return StepMismatch(
-                f"The run {self._run!r} asks for {_called(identity)} with other arguments than on record: {differs}. "
+                f"The run {self._run!r} asks for {_called(identity)} with other arguments than recorded: {differs}. "
                 f"Nothing was run. {advice}{more}",
                 name,
             )
         return StepMismatch(
-            f"The run {self._run!r} asks for {_called(identity)} where {_called(was)} is on record "
+            f"The run {self._run!r} asks for {_called(identity)} where {_called(was)} is recorded "
             f"(number {due.n}). Nothing was run. {advice}",
             was.name,
         )

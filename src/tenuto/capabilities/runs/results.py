@@ -1,34 +1,40 @@
-"""What comes of a step, as data: its result, or the error that it raised.
+"""The stored form of a step's result or error.
 
-A result is what the function returned, as it is stored: plain data and registered types as they are, other
-objects as the dict they give. It is decoded again before the caller gets it, so the first time equals every
-replay. By a schema (the function's return annotation, unless another is given) that dict becomes an object of
-its type again.
+Plain data and registered types are stored as they are, other objects as dicts. The caller always gets the decoded form,
+so the first call equals every replay. A schema (default: the function's return annotation) converts a dict back.
 
-An error is raised again as the type it had where that is known: Python's own, tenuto's, and those given to
-`register`. Any other is `StepFailed`, also the first time, so that code which handles it behaves the same.
+Built-in, tenuto's, registered and declared (`errors=`) errors are raised again with their type. Any other becomes `StepFailed`, also the first
+time, so that handlers behave the same on a replay. The tail of an error's traceback is stored with it.
 """
 
 from __future__ import annotations
 
 import builtins
 import functools
+import traceback
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tenuto import errors
-from tenuto.capabilities.messages import plain
+from tenuto.capabilities._core.values import plain
 from tenuto.errors import InDoubt, InvalidInput, NotStorable, Paused, StepFailed, TenutoError
 from tenuto.kernel import codec
 
 _TEXT: Final = 20_000
-"""So much is kept of what an error says, or of a result that has no stored form."""
+"""The most characters stored of an error message, or of the repr of a result that cannot be stored."""
+_LARGEST: Final = 256 * 1024
+"""The most bytes stored of an error's arguments; a larger error becomes `StepFailed`."""
+_TRACE: Final = 4_096
+"""The most characters stored of a traceback: its end, which names the line that raised."""
+_LINE: Final = 400
+_HERE: Final = str(Path(errors.__file__).parent)
 _NEVER: Final = (StopIteration, StopAsyncIteration, GeneratorExit)
 
 
 class Schema(NamedTuple):
-    """The type that a result is to have, and whether somebody asked for it."""
+    """The expected type of a result, and whether the caller passed it."""
 
     kind: Any = None
     explicit: bool = False
@@ -43,7 +49,7 @@ def _returned(fn: Callable[..., Any]) -> Any:
 
 
 def schema_of(fn: Callable[..., Any], schema: Any) -> Schema:
-    """Return the type that a function's result is to have."""
+    """Return the expected type of a function's result."""
     if schema is not None:
         return Schema(schema, explicit=True)
     while isinstance(fn, functools.partial):
@@ -54,8 +60,8 @@ def schema_of(fn: Callable[..., Any], schema: Any) -> Schema:
         return Schema()
 
 
-def kept(value: Any) -> tuple[Any, bool]:
-    """Return a result as it is stored, and whether objects in it became dicts; `NotStorable` if it has no form."""
+def to_stored(value: Any) -> tuple[Any, bool]:
+    """Return the stored form of a result, and whether objects became dicts; raise `NotStorable` if there is none."""
     try:
         codec.pack(value)
     except NotStorable:
@@ -65,8 +71,8 @@ def kept(value: Any) -> tuple[Any, bool]:
     return value, False
 
 
-def lifted(value: Any, lowered: bool, schema: Schema) -> Any:  # noqa: FBT001 - as it is stored
-    """Return a stored result as the caller gets it."""
+def from_stored(value: Any, lowered: bool, schema: Schema) -> Any:  # noqa: FBT001 - as it is stored
+    """Return the result of its stored form, converted by the schema."""
     if schema.kind is None or schema.kind is Any or not (lowered or schema.explicit):
         return value
     try:
@@ -77,10 +83,10 @@ def lifted(value: Any, lowered: bool, schema: Schema) -> Any:  # noqa: FBT001 - 
         return msgspec.convert(value, schema.kind, dec_hook=_validated, from_attributes=True)
     except (ValueError, TypeError) as error:
         if not schema.explicit:
-            return value  # an annotation that does not fit is no promise
+            return value  # a wrong annotation is no error
         raise InvalidInput(
-            f"The result is no valid {getattr(schema.kind, '__name__', schema.kind)}: {error}. "
-            "It is recorded; correct the schema and make the same call again."
+            f"The result is recorded but is not a valid {getattr(schema.kind, '__name__', schema.kind)}: {error}. "
+            "Correct the schema and repeat the call."
         ) from error
 
 
@@ -91,59 +97,111 @@ def _validated(kind: type, value: Any) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """Return a result that has no stored form as text, so that it is not lost."""
+    """Return the repr of a result that cannot be stored."""
     try:
         return repr(value)[:_TEXT]
     except Exception as error:  # noqa: BLE001 - a broken repr
         return f"<{type(value).__qualname__} whose repr raised {type(error).__name__}>"
 
 
-def told(error: BaseException) -> dict[str, Any]:
-    """Return an error as data."""
+def error_data(error: BaseException, declared: Sequence[type[Exception]] = ()) -> dict[str, Any]:
+    """Return an error as data, with the tail of its traceback; `declared` are classes that a replay can find."""
     kind = type(error)
-    data: dict[str, Any] = {"type": kind.__qualname__, "message": _said(error)[:_TEXT]}
+    data: dict[str, Any] = {"type": kind.__qualname__, "message": _said(error)[:_TEXT], "traceback": _trace(error)}
     if codec.is_registered(kind):
         try:
-            data["registered"] = codec.encode(error)
+            whole: dict[str, Any] = {"registered": codec.encode(error)}
         except TenutoError:
-            return data  # its own conversion failed: it comes back as StepFailed
-    elif _known(kind) is kind:
-        try:
-            data["args"] = codec.encode(list(error.args))
-        except NotStorable:
-            return data
-    return data
+            return data  # its conversion failed: it becomes StepFailed
+    elif found := _declared(kind, declared):
+        whole = {"as": found.__qualname__, "args": _arguments(error) or codec.encode([data["message"]])}
+        if (state := _encoded(error.__dict__)) is not None:
+            whole["state"] = state
+    elif _known(kind) is kind and (args := _arguments(error)) is not None:
+        whole = {"args": args}
+    else:
+        return data
+    size = sum(len(one) for one in whole.values())
+    return data if size > _LARGEST else {**data, **whole}
 
 
-def raised(data: dict[str, Any]) -> Exception:
-    """Return the error that a stored one stands for."""
+def _arguments(error: BaseException) -> bytes | None:
+    """Return the arguments of an error encoded, long texts cut; None if they cannot be stored."""
+    return _encoded([one[:_TEXT] if type(one) is str else one for one in error.args])
+
+
+def _encoded(value: Any) -> bytes | None:
+    try:
+        return codec.encode(value)
+    except NotStorable:
+        return None
+
+
+def _declared(kind: type, declared: Sequence[type[Exception]]) -> type[Exception] | None:
+    """Return the declared class of an error, or its first declared base class."""
+    return kind if kind in declared else next((one for one in declared if issubclass(kind, one)), None)
+
+
+def _trace(error: BaseException) -> str | None:
+    """Return the tail of an error's traceback, without the frames of tenuto that called the user's code."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next and trace.tb_frame.f_code.co_filename.startswith(_HERE):
+        trace = trace.tb_next
+    if trace is None:
+        return None
+    try:
+        lines = "".join(traceback.format_exception(type(error), error, trace)).splitlines()
+    except Exception:  # noqa: BLE001 - a broken __str__ or source file must not hide the error itself
+        return None
+    text = "\n".join(line[:_LINE] for line in lines)
+    if len(text) <= _TRACE:
+        return text
+    return "…\n" + text[-_TRACE:].partition("\n")[2]
+
+
+def error_from(data: dict[str, Any], declared: Sequence[type[Exception]] = ()) -> Exception:
+    """Return the error of its stored form."""
     try:
         if "registered" in data:
             again = codec.decode(data["registered"])
             if isinstance(again, Exception):
                 return again
+        elif "as" in data:
+            for one in declared:
+                if one.__qualname__ == data["as"]:
+                    return _rebuilt(one, data)
         elif "args" in data:
             kind = getattr(errors, data["type"], None) or getattr(builtins, data["type"], None)
             if isinstance(kind, type) and issubclass(kind, Exception):
                 return kind(*codec.decode(data["args"]))
     except (TenutoError, TypeError, ValueError, AttributeError):
-        pass  # it is not known here, or takes other arguments now
+        pass  # unknown here, or its arguments have changed
     name, said = data["type"], data["message"]
     return StepFailed(
-        f"The step raised {name}: {said}. To get it as {name}, give that class to tenuto.register.", name, said
+        f"The step raised {name}: {said}. To get it as {name}, register that class with tenuto.register.", name, said
     )
 
 
-def comes_back(error: BaseException) -> bool:
-    """Tell whether an error will be raised again as the type it has."""
-    return type(raised(told(error))) is type(error)
+def _rebuilt(kind: type[Exception], data: dict[str, Any]) -> Exception:
+    """Return an error with its arguments and attributes. Its `__init__` is not called: it may take other arguments."""
+    args = codec.decode(data["args"])
+    error = kind.__new__(kind, *args)
+    error.args = tuple(args)
+    if data.get("state"):
+        error.__dict__.update(codec.decode(data["state"]))
+    return error
+
+
+def is_rebuildable(error: BaseException, data: dict[str, Any], declared: Sequence[type[Exception]] = ()) -> bool:
+    """Return whether a replay can raise an error with its type from its stored form."""
+    return type(error_from(data, declared)) is type(error)
 
 
 def paused_in(error: BaseException | None) -> BaseException | None:
-    """Return what an error means to a run: a group of nothing but pauses, as a task group raises it, is a pause."""
+    """Return the error that decides a run's status: of a task group's errors, a failure, a doubt, or a pause."""
     if not isinstance(error, BaseExceptionGroup) or isinstance(error, ExceptionGroup):
         return error
-    leaves = [one for one in within(error, causes=False) if not isinstance(one, BaseExceptionGroup)]
+    leaves = [one for one in causes_of(error, causes=False) if not isinstance(one, BaseExceptionGroup)]
     if not all(isinstance(one, Exception | Paused) for one in leaves):
         return error
     failed = [one for one in leaves if isinstance(one, Exception)]
@@ -151,13 +209,13 @@ def paused_in(error: BaseException | None) -> BaseException | None:
     return (failed or doubts or leaves)[0]
 
 
-def within(error: BaseException | None, *, causes: bool = True) -> Iterator[BaseException]:
-    """Yield an error, those that it is a group of, and those that led to it."""
+def causes_of(error: BaseException | None, *, causes: bool = True) -> Iterator[BaseException]:
+    """Yield an error, the members of its group, and its causes."""
     while error is not None:
         yield error
         if isinstance(error, BaseExceptionGroup):
             for one in error.exceptions:
-                yield from within(one, causes=causes)
+                yield from causes_of(one, causes=causes)
         error = (error.__cause__ or error.__context__) if causes else None
 
 

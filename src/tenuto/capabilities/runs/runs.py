@@ -1,21 +1,26 @@
-"""Runs, seen from outside: listed, read, watched, signalled, forked, cancelled, deleted, and gone on with.
+"""Runs from outside: list, read, watch, signal, fork, cancel, delete, and resume them.
 
-What is done to a run from outside is one commit that checks its head, so it never meets a holder unseen. Cancelling
-takes the lease away by writing its token: whoever had it can add nothing more, except what had been done by then.
+Each change is one commit that checks the run's head, so it cannot race with a holder. Cancelling revokes the lease by
+writing its token: the old holder can only record what had finished by then.
 """
 
 from __future__ import annotations
 
-import signal as signals
-import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from tenuto.capabilities import journal, lives, recovery, waiting
-from tenuto.capabilities.leases import Lease, is_free
-from tenuto.capabilities.recovery import Crew, Functions
-from tenuto.capabilities.runlog import (
+from tenuto.capabilities._core import journal
+from tenuto.capabilities._core.base import Stop, Timed, must_limit, scan_all
+from tenuto.capabilities._core.worker import Worker, work
+from tenuto.capabilities.leases import Lease, holder_of, is_free
+from tenuto.capabilities.runs import due, waiting
+from tenuto.capabilities.runs.delete import delete_run
+from tenuto.capabilities.runs.engine import Engine
+from tenuto.capabilities.runs.fork import fork_run
+from tenuto.capabilities.runs.handle import run_result
+from tenuto.capabilities.runs.live import LiveReader
+from tenuto.capabilities.runs.log import (
     CANCELLED,
     COMPLETED,
     EMITTED,
@@ -23,37 +28,41 @@ from tenuto.capabilities.runlog import (
     OVER,
     QUEUED,
     RESULT,
+    Head,
     RunLog,
     every_key,
     head_of,
     id_of,
 )
-from tenuto.capabilities.running import TTL, Engine
-from tenuto.capabilities.runviews import STATUSES, RunInfo, RunRecord, listed, record
+from tenuto.capabilities.runs.open_run import TTL
+from tenuto.capabilities.runs.results import Schema
+from tenuto.capabilities.runs.views import STATUSES, RunInfo, RunRecord, RunStatus, listed, record
+from tenuto.capabilities.runs.worker import IDLE_CLOCK, Functions, RunSource, judged
 from tenuto.capabilities.threads import Thread
 from tenuto.errors import Conflict, InvalidInput, NotFound, RunBusy
 from tenuto.kernel import codec, keys
-from tenuto.kernel.bell import Pause
-from tenuto.kernel.clock import Clock
 from tenuto.kernel.contract import AnyCheck, Check, Delete, Entry, Put, Record, Write
 from tenuto.kernel.durations import Duration, moment, seconds
-from tenuto.kernel.transact import Steps, paced, settle
+from tenuto.kernel.transact import commit_once
+from tenuto.kernel.work import Item, Sleep, Stream, Work, on_store, streamed, work_of
 
 _PAGE = 500
 
 
 class Emitted(NamedTuple):
-    """Something that a run gave to whoever watches it."""
+    """A value that a run emitted."""
 
     number: int
-    """Go on behind it with `after`."""
+    """Pass it as `after` to continue."""
     value: Any
     at: datetime
     attempt: int
-    """Which attempt of a step gave it; 0 outside of steps."""
+    """The attempt of the step that emitted it; 0 outside steps."""
+    durable: bool = True
+    """False: a live value, which is not kept; the next durable value of its step replaces it."""
 
 
-class Runs:
+class Runs(Timed):
     """The runs of a tenant."""
 
     def __init__(self, engine: Engine, functions: Functions) -> None:
@@ -62,24 +71,13 @@ class Runs:
         self._kernel = engine.context.kernel
         self._functions = functions
 
-    @property
-    def clock(self) -> Clock:
-        """Return the clock by which calls wait."""
-        return self._context.clock
-
-    # -- reading -----------------------------------------------------------------------------------------------
-
     def list(
-        self, status: str | None = None, user: str | None = None, *, after: str | None = None, limit: int = 1_000
+        self, status: RunStatus | None = None, user: str | None = None, *, after: str | None = None, limit: int = 1_000
     ) -> list[RunInfo]:
-        """Return runs in the order of their ids: all, those in a status, those of a user.
-
-        `limit` returns so many at most; `after` goes on behind the last id seen.
-        """
+        """Return up to `limit` runs, ordered by id, of a status or user or all, from the id after `after`."""
         if status is not None and status not in STATUSES:
-            raise InvalidInput(f"A run is {', '.join(STATUSES)}; not {status!r}.")
-        if limit < 1:
-            raise InvalidInput(f"A limit is 1 or more, not {limit}.")
+            raise InvalidInput(f"status must be one of {', '.join(STATUSES)}; not {status!r}.")
+        must_limit(limit)
         prefix = every_key(user)
         seen = None if after is None else prefix + keys.named(after, "run id")
         found: list[RunInfo] = []
@@ -97,64 +95,90 @@ class Runs:
             beats, heads = found[: len(names)], found[len(names) :]
         else:
             beats = self._kernel.read(wanted)
+        why = self._due({name: head_of(one) for name, one in zip(names, heads, strict=True) if one is not None})
         for name, beat, one in zip(names, beats, heads, strict=True):
             if one is not None and head_of(one).status != "deleting":
-                yield RunInfo(**listed(name, head_of(one), not is_free(beat)))
+                yield RunInfo(**listed(name, head_of(one), not is_free(beat), why.get(name)))
+
+    def _due(self, heads: Mapping[str, Head]) -> dict[str, str]:
+        """Return why those of these runs can continue that wait and were woken."""
+        waiting = [name for name, head in heads.items() if head.status in ("waiting", "in_doubt") and head.waits]
+        found = self._kernel.read([due.woken_key(name) for name in waiting]) if waiting else []
+        woken = {name: one for name, one in zip(waiting, found, strict=True) if one is not None}
+        return {one.id: due.why_woken(woken[one.id]) for one in judged(self._engine, list(woken)) if one.why}
+
+    def _overdue(self, late: float) -> Sequence[RunInfo]:
+        """Return the runs that can continue since more than `late` seconds and were not taken by a worker."""
+        limit = self._kernel.now() - late
+        ready, timers = scan_all(self._kernel, due.READY), scan_all(self._kernel, due.TIMER)
+        names = [id_of(one) for one in ready if due.parts_of(one)[1][-1] <= due.micros(limit)]
+        names += [id_of(one) for one in timers if due.parts_of(one)[1][0] <= due.micros(limit)]
+        names += [id_of(one) for one in scan_all(self._kernel, due.WOKEN) if one.written_at <= limit]
+        return [self.info(one.id) for one in judged(self._engine, list(dict.fromkeys(names))) if one.why]
 
     def get(self, run_id: str) -> RunRecord:
-        """Return a run with its steps, its result or error, and what it cost; `NotFound` if there is none."""
+        """Return a run with its steps, result or error, and cost; `NotFound` if there is none."""
         log = RunLog(self._context, run_id)
         head, _ = log.must()
-        beat = self._kernel.read([keys.pack(run_id, "run", "beat")])[0]
-        return record(log, head, log.told(head.first), held=not is_free(beat))
+        token, beat = self._kernel.read([keys.pack(run_id, "run", "token"), keys.pack(run_id, "run", "beat")])
+        why = self._due({run_id: head}).get(run_id)
+        held, holder = not is_free(beat), holder_of(token, beat)
+        return record(log, head, log.read(head.first), held=held, holder=holder, due=why)
 
     def info(self, run_id: str) -> RunInfo:
-        """Return a run as it is listed, without reading its log; `NotFound` if there is none."""
+        """Return a run's status without reading its log; `NotFound` if there is none."""
         head, _ = RunLog(self._context, run_id).must()
         beat = self._kernel.read([keys.pack(run_id, "run", "beat")])[0]
-        return RunInfo(**listed(run_id, head, not is_free(beat)))
+        return RunInfo(**listed(run_id, head, not is_free(beat), self._due({run_id: head}).get(run_id)))
 
-    def watch(self, run_id: str, *, after: int | None = None, timeout: Duration | None = None) -> Iterator[Emitted]:
-        """Iterate over what a run emits, as it lands, across processes, until the run is over.
+    @on_store
+    def result(self, run_id: str, *, wait: Duration | None = None) -> Work[Any]:
+        """Return the result of a run, waiting up to `wait` for it.
 
-        From its beginning, or `after` the last number seen. With `timeout` it ends when nothing has come for so long.
+        Raise `NotFound` if there is no such run, `TimedOut` if it is not over in time, `RunFailed` if it failed or was
+        cancelled. By default do not wait; `math.inf` waits without a limit.
         """
-        for step in self.watching(run_id, after=after, timeout=timeout):
-            if isinstance(step, Pause):
-                step.sleep(self.clock)
-            else:
-                yield step
+        return (yield from run_result(RunLog(self._context, run_id), wait, Schema()))
 
-    def watching(
-        self, run_id: str, *, after: int | None = None, timeout: Duration | None = None
-    ) -> Generator[Emitted | Pause, None, None]:
-        """Yield what a run emits; a pause means that there is nothing now."""
+    @streamed
+    def watch(self, run_id: str, *, after: int | None = None, timeout: Duration | None = None) -> Stream[Emitted]:
+        """Yield the values that a run emits, in any process, until the run is over or nothing came for `timeout`.
+
+        Starts at the beginning, or `after` the last number seen. `NotFound` if there is no such run. Live values
+        (`emit(value, durable=False)`) arrive in order too; a reader that starts late gets those since the last durable one.
+        """
         log = RunLog(self._context, run_id)
+        head, _ = log.must()
         if after is None:
-            head, _ = log.head()
-            after = head.first - 1 if head is not None else 0
+            after = head.first - 1
         limit = None if timeout is None else seconds(timeout, "timeout")
 
-        def told(entry: Entry) -> list[Emitted | None]:
-            return _emitted(log, entry)
+        def live(number: int) -> list[Emitted | None] | None:
+            found, now = reader.read(number), moment(self._kernel.now())
+            return None if found is None else [Emitted(number, one.value, now, one.attempt, False) for one in found]
 
-        for step in journal.following(self._context, log.own, after, limit, told):
-            if step is None:
+        reader = LiveReader(log)
+        for request in journal.following(
+            self._context, log.own, after, limit, lambda entry: _emitted(log, entry), live
+        ):
+            if isinstance(request, Sleep):
+                yield request
+            elif request.value is None:
                 return
-            yield step
+            else:
+                yield Item(request.value)
 
-    # -- doing something to a run ------------------------------------------------------------------------------
+    @on_store
+    def signal(self, run_id: str, event: str, payload: Any = None) -> Work[bool]:
+        """Send a signal to a run durably; return False if an earlier one of this event is still pending."""
+        return (yield from waiting.signal(self._engine, RunLog(self._context, run_id), event, payload))
 
-    @paced
-    def signal(self, run_id: str, event: str, payload: Any = None) -> Steps[bool]:
-        """Send a signal to a run, durably; tell whether it counts: an earlier one that was not taken yet wins."""
-        return (yield from waiting.signal(self._context, RunLog(self._context, run_id), event, payload))
+    @on_store
+    def cancel(self, run_id: str) -> Work[bool]:
+        """Cancel a run and its child runs durably; return False if it was already completed or cancelled.
 
-    @paced
-    def cancel(self, run_id: str) -> Steps[bool]:
-        """Cancel a run and those it began, durably; tell whether it was not over yet.
-
-        Whoever has it in hand can begin no further step; what it had done by then is still recorded.
+        Its process can begin no further step; a step that had finished by then is still recorded. A coroutine step in
+        flight is cancelled when its process next renews the run's lease, within 2.5 s.
         """
         log = RunLog(self._context, run_id)
         lease = self._lease(run_id)
@@ -163,55 +187,66 @@ class Runs:
             if head.status in ("completed", "cancelled"):
                 return False
             over = head._replace(status="cancelled", changed=self._kernel.now(), wake=None, waits=())
-            writes: Sequence[Write] = [log.line(CANCELLED, 0, None), *log.placed(over)]
+            writes: Sequence[Write] = [
+                log.line(CANCELLED, 0, None),
+                *log.placed(over, head),
+                *(self._engine.waking(head.parent, "child") if head.parent is not None else ()),
+            ]
             taken: Sequence[Write] = [
-                Put(lease.token_key, codec.encode(None)),
+                Put(lease._token_key, codec.encode(None)),
                 Delete(keys.pack(run_id, "run", "beat")),
             ]
             try:
-                yield from settle(self._kernel, [Check(log.head_key, version)], [*taken, *writes])
+                yield from commit_once(self._kernel, [Check(log.head_key, version)], [*taken, *writes])
             except Conflict:
-                yield 0.005
+                yield Sleep(0.005)
             else:
                 break
         for kind, ref in head.waits:
-            if kind == "question" and self._engine.inbox.look(ref)[0] is not None:
+            asked = self._engine.inbox._look(ref)[0] if kind == "question" else None
+            if asked is not None and asked.run == run_id:  # not the question of another run with the same key
                 try:
-                    yield from self._engine.inbox.cancel.steps(self._engine.inbox, ref)  # type: ignore[attr-defined]
+                    yield from work_of(self._engine.inbox.cancel)(ref)
                 except Conflict:
-                    continue  # it was answered before
-        for one in self._kernel.scan(log.own + keys.pack("child"), limit=10_000):
-            child, _ = RunLog(self._context, id_of(one)).head()
-            if child is not None and child.status not in (*OVER, "deleting"):
-                yield from self.cancel.steps(self, id_of(one))  # type: ignore[attr-defined]
+                    continue  # already answered
+        yield from self._cancel_children(log)
         return True
 
-    @paced
-    def retry(self, run_id: str) -> Steps[None]:
-        """Let a run that failed or was cancelled go on, by a worker or by the same call; durably queued."""
+    def _cancel_children(self, log: RunLog) -> Work[None]:
+        after: bytes | None = None
+        while page := self._kernel.scan(log.own + keys.pack("child"), after=after, limit=_PAGE):
+            after = page[-1].key
+            for one in page:
+                child, _ = RunLog(self._context, id_of(one)).head()
+                if child is not None and child.status not in (*OVER, "deleting"):
+                    yield from work_of(self.cancel)(id_of(one))
+
+    @on_store
+    def retry(self, run_id: str) -> Work[None]:
+        """Queue a failed or cancelled run durably again, for a worker or the same call to resume."""
         log = RunLog(self._context, run_id)
         while True:
             head, version = log.must()
             if head.status == "completed":
                 raise InvalidInput(
-                    f"The run {run_id!r} is completed. To do it otherwise, fork it: agent.runs.fork({run_id!r}, NEW_ID, at=STEP)."
+                    f"The run {run_id!r} is completed. To repeat a part, fork it: agent.runs.fork({run_id!r}, NEW_ID, at=STEP)."
                 )
             self._must_be_free(run_id)
             again = head._replace(
                 status="queued", changed=self._kernel.now(), wake=None, waits=(), takeovers=0, deadline=None
             )
             try:
-                yield from settle(
+                yield from commit_once(
                     self._kernel,
                     [Check(log.head_key, version), *self._unheld(log)],
-                    [log.line(QUEUED, 0, None), *log.placed(again)],
+                    [log.line(QUEUED, 0, None), *log.placed(again, head), *self._engine.notices.writes()],
                 )
             except Conflict:
-                yield 0.005
+                yield Sleep(0.005)
             else:
                 return
 
-    @paced
+    @on_store
     def fork(
         self,
         run_id: str,
@@ -221,68 +256,62 @@ class Runs:
         occurrence: int | str = 1,
         args: Any = None,
         results: Mapping[Any, Any] | None = None,
-    ) -> Steps[RunInfo]:
-        """Begin another run with what this one had done before the step `at`; without it, with all it has done.
+    ) -> Work[RunInfo]:
+        """Create a run durably with the recorded steps of this one before the step `at` (default: all of them).
 
-        `occurrence` says which step of that name: a number, or its key. `args` are given to that step instead of
-        what the code gives it. `results` replace those of steps before it: by name, or by (name, occurrence or key).
-        The original stays as it is, and the fork's steps have idempotency keys of their own. The run's own
-        conversation is forked with it; one that was given with thread= is not, give it again. It is queued: a
-        worker, or the same call under the new id, goes on with it.
+        `occurrence` is the number or key of the step among those of its name. `args` replaces its arguments: a list the positional ones,
+        a dict those keyword arguments. `results`
+        replaces results of earlier steps, by name or (name, occurrence or key). The original does not change; the fork
+        has its own idempotency keys. The run's own thread is forked too; a thread passed with thread= is not, pass it
+        again. The fork is queued for a worker, or for the same call under the new id.
         """
         old, new = RunLog(self._context, run_id), RunLog(self._context, new_id)
         if old.id == new.id:
-            raise InvalidInput(f"A fork has an id of its own, not {run_id!r} again; the original stays as it is.")
-        if args is not None and not isinstance(args, list | tuple):
-            raise InvalidInput("args= are the step's arguments, as a list or a tuple.")
+            raise InvalidInput(f"A fork needs another id than {run_id!r}; nothing was written.")
+        if args is not None and not isinstance(args, list | tuple | dict):
+            raise InvalidInput("args must be a list of the step's arguments, or a dict of its keyword arguments.")
 
-        def conversation(upto: int) -> Steps[None]:
+        def conversation(upto: int) -> Work[None]:
             thread = Thread(self._engine.threads, run_id, user=None, ttl=None)
             try:
-                yield from thread.fork.steps(thread, new_id, upto)  # type: ignore[attr-defined]
+                yield from work_of(thread.fork)(new_id, upto)
             except NotFound:
-                return  # it was deleted since
+                return  # deleted meanwhile
 
-        yield from lives.fork(
+        yield from fork_run(
             old, new, at=at, occurrence=occurrence, args=args, results=results, fence=self._unheld,
-            conversation=conversation,
+            conversation=conversation, notify=self._engine.notices.writes,
         )  # fmt: skip
         head, _ = new.must()
         return RunInfo(**listed(new.id, head, held=False))
 
-    @paced
-    def delete(self, run_id: str) -> Steps[bool]:
-        """Take a run and its record away, for good; tell whether it was there. `RunBusy` while somebody has it.
-
-        Its conversation is a thread of its own, and stays.
-        """
+    @on_store
+    def delete(self, run_id: str) -> Work[bool]:
+        """Delete a run and its log durably, but not its thread; return whether it existed. `RunBusy` while it runs."""
         log, lease = RunLog(self._context, run_id), self._lease(run_id)
-        return (yield from lives.delete(log, lease.holder, self._unheld, lease.token_key))
+        return (yield from delete_run(log, lease._holder, self._unheld, lease._token_key))
 
     def _lease(self, run_id: str) -> Lease:
-        return Lease(self._context, self._engine.keeper, run_id, kind="run", ttl=TTL, wait=None)
+        return Lease(self._context, self._engine.renewer, run_id, kind="run", ttl=TTL, wait=None)
 
     def _must_be_free(self, run_id: str) -> None:
-        holder = self._lease(run_id).holder()
+        holder = self._lease(run_id)._holder()
         if holder is not None:
             raise RunBusy(
-                f"The run {run_id!r} is in the hands of {holder}; nothing was written. Wait until it is done, or call agent.runs.cancel({run_id!r})."
+                f"The run {run_id!r} is executed by {holder}; nothing was written. Wait until it is done, or call agent.runs.cancel({run_id!r})."
             )
 
     def _unheld(self, log: RunLog) -> Sequence[AnyCheck]:
-        """Return the check that nobody takes the run meanwhile."""
-        token = self._kernel.read([self._lease(log.id).token_key])[0]
-        return [Check(self._lease(log.id).token_key, token.version if token is not None else 0)]
-
-    # -- going on with runs ------------------------------------------------------------------------------------
+        """Return the check that no process opens the run meanwhile."""
+        token = self._kernel.read([self._lease(log.id)._token_key])[0]
+        return [Check(self._lease(log.id)._token_key, token.version if token is not None else 0)]
 
     def recover(self) -> dict[str, str]:
-        """Go on with the registered runs that were interrupted, or are due to wake; return what became of each.
-
-        It returns when they have ended or pause. Queued ones are a worker's.
-        """
-        crew = Crew(self._engine, self._functions, queued=False)
-        return recovery.work(crew, self._engine, concurrency=4, poll=0.02, grace=0.0, once=True)
+        """Resume the registered runs that are interrupted or due; return the outcome of each when all end or pause."""
+        source = RunSource(self._engine, self._functions, recover=True)
+        worker = Worker(self._kernel, source, poll=0.02, until_empty=True, stop=None)
+        work(worker, IDLE_CLOCK, concurrency=4, grace=0.0, on_signal=False)
+        return source.outcomes
 
     def work(
         self,
@@ -290,25 +319,21 @@ class Runs:
         concurrency: int = 4,
         poll: Duration = 0.25,
         grace: Duration = 30,
-        stop: threading.Event | None = None,
+        stop: Stop | None = None,
         on_signal: bool = False,
     ) -> None:
-        """Be a worker: go on with registered runs that are queued, interrupted or due, until told to stop.
+        """Work: execute registered runs that are queued, interrupted or due, until `stop` is set.
 
-        To stop, runs in hand end their step in flight and go back to the queue; after `grace` they are left as they
-        are. With `on_signal`, SIGTERM and SIGINT say so.
+        Then runs finish their step in flight and return to the queue; after `grace` seconds they are abandoned to
+        other workers. With `on_signal`, SIGTERM and SIGINT stop the worker.
         """
-        crew = Crew(self._engine, self._functions, queued=True)
-        if stop is not None:
-            crew.stop = stop
-        if on_signal:
-            for number in (signals.SIGTERM, signals.SIGINT):
-                signals.signal(number, lambda *_: crew.stop.set())
-        recovery.work(crew, self._engine, concurrency=concurrency, poll=seconds(poll), grace=seconds(grace))
+        source = RunSource(self._engine, self._functions)
+        worker = Worker(self._kernel, source, poll=seconds(poll, "poll"), until_empty=False, stop=stop)
+        work(worker, IDLE_CLOCK, concurrency=concurrency, grace=seconds(grace, "grace"), on_signal=on_signal)
 
 
 def _emitted(log: RunLog, entry: Entry) -> list[Emitted | None]:
-    """Return what a line gives to those who watch; None where it ends the run, and nothing has come behind it."""
+    """Return the value that a line emits, if any; None if it is the last line of an ended run."""
     if entry.forgotten:
         return []
     _, _, kind, _, data, *_ = codec.decode(entry.value, log.blobs.find)

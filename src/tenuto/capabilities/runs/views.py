@@ -1,55 +1,78 @@
-"""Runs as they are shown: what a log tells, for people and programs to read."""
+"""The public view of runs and steps, made from a run's head and log."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final, Literal, cast, get_args
 
-from tenuto.capabilities.runlog import TEXT, Head, Op, RunLog, Told, usage_sum
+from tenuto.capabilities.leases import Holder
+from tenuto.capabilities.runs.log import TEXT, Head, History, Op, RunLog, usage_sum
+from tenuto.capabilities.runs.options import Effect
 from tenuto.kernel.durations import moment
 
 _STEPS = ("step", "map", "sleep", "wait", "ask")
-STATUSES = ("queued", "running", "waiting", "interrupted", "in_doubt", "failed", "completed", "cancelled")
+RunStatus = Literal["queued", "running", "waiting", "interrupted", "in_doubt", "failed", "completed", "cancelled"]
+StepStatus = Literal["completed", "failed", "running", "in_doubt", "waiting"]
+RepeatReason = Literal["doubt", "not happened", "retry", "failed", "halted"]
+STATUSES: Final[tuple[RunStatus, ...]] = get_args(RunStatus)
 
 
 @dataclass(frozen=True)
 class ErrorInfo:
-    """An error, as it was recorded."""
+    """A recorded error."""
 
     type: str
     message: str
+    traceback: str | None = None
+    """The end of its traceback, at most 4 KB."""
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return type and message in one line."""
         return f"{self.type}: {self.message}"
 
 
 @dataclass(frozen=True)
+class RepeatInfo:
+    """A further attempt of a step, and why it was made."""
+
+    attempt: int
+    at: datetime
+    why: RepeatReason
+    """`doubt`: its outcome was unknown. `not happened`: see `said_by`. `retry`: of its `retry=`. `failed`, `halted`: the
+    run was resumed after an error, or after the step paused."""
+    said_by: str | None
+    """Who said that the attempt before it did not happen: "verify", or the person who answered."""
+    said_at: datetime | None
+
+
+@dataclass(frozen=True)
 class StepInfo:
-    """A step, as far as it has come."""
+    """A step and its status."""
 
     name: str
     occurrence: int
-    """Which one of its name it is, from 1 on."""
+    """Its number among the steps of its name, from 1."""
     key: str | None
     kind: str
     """A step, or an item of a map, a sleep, a wait, an ask; among the notes: now, state, thread, emit, …"""
-    effect: str
-    status: str
-    """completed, failed, running, in_doubt, waiting."""
+    effect: Effect
+    status: StepStatus
     attempts: int
     repeated_in_doubt: int
-    """How often it was run again without anybody knowing whether it had happened."""
+    """How often it was repeated while its outcome was unknown."""
+    repeats: list[RepeatInfo]
     verified: bool
-    """True where `verify`, or people, said that it happened."""
+    """True if `verify` or people said that it happened."""
+    verified_by: str | None
+    """Who said so: "verify", or the person who answered."""
     started: datetime
     ended: datetime | None
     seconds: float
     reused: int
-    """How often the run was resumed and did not do it again."""
+    """How often a resumed run reused it."""
     args: Any
-    """What it was called with, or how that begins; None where it has a key."""
+    """Its arguments or a preview of them; None if it has a key."""
     result: Any
     error: ErrorInfo | None
     question: str | None
@@ -59,27 +82,30 @@ class StepInfo:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """A run, as it is listed."""
+    """A run in a list."""
 
     id: str
-    status: str
+    status: RunStatus
     function: str | None
     user: str | None
     parent: str | None
-    created: datetime
-    changed: datetime
+    created_at: datetime
+    updated_at: datetime
+    """When it last started, paused or ended."""
     wakes: datetime | None
     waits_for: tuple[tuple[str, str], ...]
     deadline: datetime | None
+    due: str | None
+    """Why a run that waits can continue although no worker has taken it yet: answered, signalled, child, …"""
 
 
 @dataclass(frozen=True)
 class RunRecord(RunInfo):
-    """A run, with all that is on its record."""
+    """A run with its complete record."""
 
     steps: list[StepInfo]
     notes: list[StepInfo]
-    """What else is on record, and not done again: times, random numbers, writes to its state and thread, …"""
+    """Other recorded operations: times, random numbers, writes to its state and thread, …"""
     result: Any
     error: ErrorInfo | None
     cost: float
@@ -87,10 +113,12 @@ class RunRecord(RunInfo):
     forked_from: str | None
     args: Any
     state: dict[str, Any]
+    holder: Holder | None
+    """The process that executes it now, and since when."""
 
 
-def listed(run_id: str, head: Head, held: bool) -> dict[str, Any]:  # noqa: FBT001 - one of two answers
-    """Return what a head tells."""
+def listed(run_id: str, head: Head, held: bool, due: str | None = None) -> dict[str, Any]:  # noqa: FBT001 - one of two answers
+    """Return the fields of a `RunInfo`."""
     status = "interrupted" if head.status == "running" and not held else head.status
     return {
         "id": run_id,
@@ -98,46 +126,50 @@ def listed(run_id: str, head: Head, held: bool) -> dict[str, Any]:  # noqa: FBT0
         "function": head.fn,
         "user": head.user,
         "parent": head.parent,
-        "created": moment(head.created),
-        "changed": moment(head.changed),
+        "created_at": moment(head.created),
+        "updated_at": moment(head.changed),
         "wakes": None if head.wake is None else moment(head.wake),
         "waits_for": head.waits,
         "deadline": None if head.deadline is None else moment(head.deadline),
+        "due": due,
     }
 
 
-def record(log: RunLog, head: Head, told: Told, *, held: bool) -> RunRecord:
-    """Return a run with all that is on its record."""
-    about = listed(log.id, head, held)
+def record(
+    log: RunLog, head: Head, history: History, *, held: bool, holder: Holder | None, due: str | None = None
+) -> RunRecord:
+    """Return a run with its complete record."""
+    about = listed(log.id, head, held, due)
     counts: dict[str, int] = {}
     steps: list[StepInfo] = []
     state: dict[str, Any] = {}
-    for n in sorted(told.ops):
-        op = told.ops[n]
+    for n in sorted(history.ops):
+        op = history.ops[n]
         counts[op.identity.name] = counts.get(op.identity.name, 0) + 1
-        steps.append(_step(log, op, counts[op.identity.name], told, about["status"]))
+        steps.append(_step(log, op, counts[op.identity.name], history, about["status"]))
         if op.identity.kind == "state":
             if op.value:
                 state[op.identity.name] = log.value(op)[0]
             else:
                 state.pop(op.identity.name, None)
     finished = head.status == "completed"
-    forked = told.started.get("forked")
+    forked = history.started.get("forked")
     return RunRecord(
         **about,
         steps=[one for one in steps if one.kind in _STEPS],
         notes=[one for one in steps if one.kind not in _STEPS],
-        result=log.whole(told.form, told.value, told.raw, 1) if finished else None,
-        error=_error(told.error) if head.status == "failed" else None,
-        cost=usage_sum(told.ops.values()),
-        resumes=[moment(at) for at in told.resumes],
+        result=log.whole(history.form, history.value, history.raw, 1) if finished else None,
+        error=_error(history.error) if head.status == "failed" else None,
+        cost=usage_sum(history.ops.values()),
+        resumes=[moment(at) for at in history.resumes],
         forked_from=forked[0] if forked else None,
-        args=told.started.get("args"),
+        args=history.started.get("args"),
         state=state,
+        holder=holder if about["status"] == "running" else None,
     )
 
 
-def _step(log: RunLog, op: Op, occurrence: int, told: Told, status: str) -> StepInfo:
+def _step(log: RunLog, op: Op, occurrence: int, history: History, status: str) -> StepInfo:
     described = op.identity.described
     done = op.state == "done"
     return StepInfo(
@@ -145,25 +177,30 @@ def _step(log: RunLog, op: Op, occurrence: int, told: Told, status: str) -> Step
         occurrence=occurrence,
         key=op.identity.key,
         kind=op.identity.kind,
-        effect=op.identity.effect,
+        effect=cast("Effect", op.identity.effect),
         status=_status(op, status),
         attempts=op.attempts,
         repeated_in_doubt=op.doubts,
-        verified=op.verified,
+        repeats=[
+            RepeatInfo(attempt, moment(at), why, by, None if said is None else moment(said))
+            for attempt, at, why, by, said in op.repeats
+        ],
+        verified=op.verified is not None,
+        verified_by=None if op.verified is None else op.verified[0],
         started=moment(op.at),
         ended=None if op.ended is None else moment(op.ended),
         seconds=op.seconds,
-        reused=sum(op.ended is not None and at >= op.ended for at in told.resumes) if done else 0,
+        reused=len(history.resumes) - op.resumes if done else 0,
         args=described.whole if described.preview is None else described.preview,
         result=log.value(op) if done else None,
         error=_error(op.error),
         question=op.question or (op.ref if op.identity.kind == "ask" else None),
         until=None if op.until is None else moment(op.until),
-        cost=usage_sum([op]),
+        cost=usage_sum([op], inherited=True),
     )
 
 
-def _status(op: Op, status: str) -> str:
+def _status(op: Op, status: str) -> StepStatus:
     if op.state == "done":
         return "failed" if op.form & TEXT else "completed"
     if op.state == "error":
@@ -177,4 +214,4 @@ def _status(op: Op, status: str) -> str:
 
 
 def _error(data: dict[str, Any] | None) -> ErrorInfo | None:
-    return None if data is None else ErrorInfo(data["type"], data["message"])
+    return None if data is None else ErrorInfo(data["type"], data["message"], data.get("traceback"))

@@ -1,81 +1,100 @@
-"""Who goes on with runs that nobody has in hand: those queued, interrupted, or due to wake.
+"""The worker of runs: takes those that were woken, are due, queued or interrupted, and executes them.
 
-Finding them reads the heads of runs that are not over, the beats of those that should be held, and what the waiting
-ones wait for. Taking one is the run's own commit, so of two workers that found the same run one has it. Nothing
-is written to find out, and nothing is remembered: a worker that dies leaves nothing but its leases.
+It reads the index of `due`, so its cost does not depend on how many runs wait. First come runs that were woken, then
+those whose time has come, then queued ones by priority, then interrupted ones. Taking a run here only reserves it among
+the lanes of this worker. Opening it is the run's own commit, so of two workers only one gets it. A worker that dies
+leaves only leases, which expire.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from tenuto.capabilities import questions
-from tenuto.capabilities.durable import Durable, Face
+from tenuto.capabilities._core.base import Stop
 from tenuto.capabilities.leases import is_free
-from tenuto.capabilities.runlog import FAILED, OPEN_RUNS, OVER, Head, RunLog, head_of, id_of
-from tenuto.capabilities.running import Engine, Running
-from tenuto.errors import Closed, Conflict, InvalidInput, Paused, RunBusy, StorageUnavailable, TenutoError
+from tenuto.capabilities.people import is_open_question, question_key
+from tenuto.capabilities.runs import due
+from tenuto.capabilities.runs.durable import Durable, Face
+from tenuto.capabilities.runs.engine import Engine
+from tenuto.capabilities.runs.log import FAILED, OVER, Head, RunLog, head_of, id_of
+from tenuto.capabilities.runs.open_run import OpenRun
+from tenuto.errors import Conflict, Paused, RunBusy, StorageUnavailable
 from tenuto.kernel import keys
-from tenuto.kernel.contract import Check
-from tenuto.kernel.transact import Steps, drive, settle
-from tenuto.kernel.work import Work, perform
+from tenuto.kernel.clock import SystemClock
+from tenuto.kernel.contract import Check, Delete, Record
+from tenuto.kernel.transact import chance, commit_once
+from tenuto.kernel.work import Work
 
-log: Final = logging.getLogger("tenuto.runs")
 TAKEOVERS: Final = 10
-"""So often in a row a run may be taken over without getting on, before it is given up as failed."""
-_PAGE: Final = 500
+"""A run that is taken over this often in a row without progress fails."""
+_PAGE: Final = 200
+_FEW: Final = 4
+_SHARE: Final = 200
+"""Looking for interrupted runs takes at most one part in this many of the time."""
+_SELDOM: Final = 5.0
 
+IDLE_CLOCK: Final = SystemClock()
+"""A worker waits for runs by the machine's clock: waiting must not advance a test's clock."""
 Functions = dict[str, Callable[..., Any]]
 
 
 class Due(NamedTuple):
-    """A run that somebody should go on with."""
+    """A run as a worker sees it."""
 
     id: str
-    head: Head
+    head: Head | None
     version: int
+    free: bool
     why: str
+    """Why it can continue now; empty if it cannot."""
 
 
-def due(engine: Engine) -> Iterator[Due]:
-    """Yield the runs that nobody has in hand and that could go on now."""
+def judged(engine: Engine, ids: Sequence[str]) -> list[Due]:
+    """Return for each run whether it can continue now, and why."""
+    if not ids:
+        return []
     kernel = engine.context.kernel
-    after: bytes | None = None
-    while page := kernel.scan(OPEN_RUNS, after=after, limit=_PAGE):
-        after = page[-1].key
-        heads = [(id_of(one), head_of(one)) for one in page]
-        wanted: list[bytes] = []
-        for run_id, head in heads:
-            own = RunLog(engine.context, run_id)
-            wanted += [own.head_key, keys.pack(run_id, "run", "beat"), *_awaited(own, head)]
-        found = dict(zip(wanted, kernel.read(wanted), strict=True))
-        now = kernel.now()
-        for run_id, head in heads:
-            own = RunLog(engine.context, run_id)
-            record = found[own.head_key]
-            if record is None or head_of(record) != head or not is_free(found[keys.pack(run_id, "run", "beat")]):
-                continue
-            why = _why(head, now)
-            if not why and head.status in ("waiting", "in_doubt"):
-                come = [found[own.signal_key(ref)] is not None for kind, ref in head.waits if kind == "signal"]
-                come += [
-                    not questions.is_open(found[questions.question_key(ref)])
-                    for kind, ref in head.waits
-                    if kind == "question"
-                ]
-                come += [_can_go_on(engine, ref) for kind, ref in head.waits if kind == "run"]
-                why = "what it waits for has come" if any(come) else ""
-            if why:
-                yield Due(run_id, head, record.version, why)
+    logs = [RunLog(engine.context, run_id) for run_id in ids]
+    found = kernel.read([key for own in logs for key in (own.head_key, keys.pack(own.id, "run", "beat"))])
+    now = kernel.now()
+    result = []
+    for own, record, beat in zip(logs, found[::2], found[1::2], strict=True):
+        head = None if record is None else head_of(record)
+        free = is_free(beat)
+        why = _why(engine, own, head, now) if head is not None and free else ""
+        result.append(Due(own.id, head, record.version if record is not None else 0, free, why))
+    return result
 
 
-def _can_go_on(engine: Engine, run_id: str, seen: frozenset[str] = frozenset()) -> bool:
-    """Tell whether a run that another one waits for is over, or could go on in that one's hands.
+def _why(engine: Engine, own: RunLog, head: Head, now: float, seen: frozenset[str] = frozenset()) -> str:
+    if head.status in ("queued", "running"):
+        return "queued" if head.status == "queued" else "interrupted"
+    if head.status in (*OVER, "deleting"):
+        return ""
+    if head.wake is not None and head.wake <= now:
+        return "its time has come"
+    keyed = {"signal": own.signal_key, "question": question_key}
+    wanted = [(kind, keyed[kind](ref)) for kind, ref in head.waits if kind in keyed]
+    found = engine.context.kernel.read([key for _, key in wanted]) if wanted else []
+    come = [
+        record is not None if kind == "signal" else not is_open_question(record)
+        for (kind, _), record in zip(wanted, found, strict=True)
+    ]
+    above = seen | {own.id}
+    if any(come) or any(_can_go_on(engine, ref, above) for kind, ref in head.waits if kind == "run"):
+        return "what it waits for has come"
+    return ""
 
-    Two that wait for each other, and that nobody has in hand, could: whoever goes on finds the other free.
+
+def _can_go_on(engine: Engine, run_id: str, seen: frozenset[str]) -> bool:
+    """Return whether an awaited run is over, or can continue when its parent resumes.
+
+    Two free runs that wait for each other can.
     """
     if run_id in seen:
         return True
@@ -84,165 +103,241 @@ def _can_go_on(engine: Engine, run_id: str, seen: frozenset[str] = frozenset()) 
     if head is None or head.status in (*OVER, "deleting"):
         return True
     kernel = engine.context.kernel
-    if not is_free(kernel.read([keys.pack(run_id, "run", "beat")])[0]):
-        return False
-    if _why(head, kernel.now()):
-        return True
-    awaited = _awaited(own, head)
-    found = kernel.read(awaited) if awaited else []
-    come = [
-        record is not None if kind == "signal" else not questions.is_open(record)
-        for (kind, _), record in zip((one for one in head.waits if one[0] != "run"), found, strict=True)
-    ]
-    return any(come) or any(_can_go_on(engine, ref, seen | {run_id}) for kind, ref in head.waits if kind == "run")
+    free = is_free(kernel.read([keys.pack(run_id, "run", "beat")])[0])
+    return free and bool(_why(engine, own, head, kernel.now(), seen))
 
 
-def _awaited(own: RunLog, head: Head) -> list[bytes]:
-    keyed = {"signal": own.signal_key, "question": questions.question_key}
-    return [keyed[kind](ref) for kind, ref in head.waits if kind in keyed]
-
-
-def _why(head: Head, now: float) -> str:
-    if head.status == "queued":
-        return "queued"
-    if head.status == "running":
-        return "interrupted"
-    return "its time has come" if head.wake is not None and head.wake <= now else ""
-
-
-def given_up(engine: Engine, one: Due) -> Steps[None]:
-    """Write down that a run fails: it was taken over again and again, and never got on."""
+def fail_lost(engine: Engine, one: Due) -> Work[None]:
+    """Let a run fail that was taken over repeatedly without progress."""
+    assert one.head is not None
     own = RunLog(engine.context, one.id)
     error = {
         "type": "Interrupted",
-        "message": f"The run was taken over {one.head.takeovers} times in a row without getting on; whatever it does "
-        f"next ends its process. Find out why, then call agent.runs.retry({one.id!r}).",
+        "message": f"The run was taken over {one.head.takeovers} times in a row without progress; its next step seems to "
+        f"kill the process. Find the cause, then call agent.runs.retry({one.id!r}).",
     }
     head = one.head._replace(status="failed", changed=engine.context.kernel.now())
+    waking = engine.waking(head.parent, "child") if head.parent is not None else []
     try:
-        yield from settle(
+        yield from commit_once(
             engine.context.kernel,
             [Check(own.head_key, one.version)],
-            [own.line(FAILED, 0, error), *own.placed(head)],
+            [own.line(FAILED, 0, error), *own.placed(head, one.head), *waking],
         )
     except Conflict:
-        return  # somebody else goes on with it
-    log.error("%s: %s", one.id, error["message"])
+        return  # another worker resumed it
+    RunSource.log.error("%s: %s", one.id, error["message"])
 
 
-class Crew:
-    """Finds runs to go on with, and says how; the face that calls it does so, on threads or as tasks."""
+class RunSource:
+    """The runs that a worker may execute."""
 
-    def __init__(self, engine: Engine, functions: Functions, *, queued: bool) -> None:
+    what = "runs"
+    log = logging.getLogger("tenuto.runs")
+    stream = due.DUE_RUNS
+
+    def __init__(
+        self, engine: Engine, functions: Functions, *, recover: bool = False, face: Face | None = None
+    ) -> None:
         self._engine = engine
+        self._kernel = engine.context.kernel
         self._functions = functions
-        self._queued = queued
+        self._recover = recover
+        self._face = face
         self._unknown: set[str] = set()
-        self.in_hand: set[str] = set()
-        self.stop = threading.Event()
-        if queued and functions:
-            log.info("A worker goes on with the runs of %s.", ", ".join(sorted(functions)))
-        elif queued:
-            log.warning("A worker has nothing to do: no durable function is registered here. Import what registers it.")
+        self._lock = threading.Lock()
+        self._reserved: set[str] = set()
+        self._spread = 1
+        self._next_timer = math.inf
+        self._look_for_lost = 0.0
+        self.more = False
+        self.stop: Stop = threading.Event()
+        self.outcomes: dict[str, str] = {}
+        """By run id; kept only for `recover`, which executes each run once."""
+        if not recover and functions:
+            self.log.info("The worker executes the runs of %s.", ", ".join(sorted(functions)))
+        elif not recover:
+            self.log.warning("The worker has nothing to do: no durable function is registered. Import their modules.")
 
-    def next(self, most: int) -> Steps[list[Due]]:
-        """Return up to so many runs to go on with."""
-        found: list[Due] = []
-        for one in due(self._engine):
-            if len(found) >= most:
-                break
-            if one.id in self.in_hand or (one.why == "queued" and not self._queued):
-                continue
-            if one.head.fn not in self._functions:
-                if one.head.fn is not None and one.head.fn not in self._unknown:
-                    self._unknown.add(one.head.fn)
-                    log.warning(
-                        "The run %r is %s and its function %r is not registered here; it stays as it is. Import the "
-                        "module that registers it.",
-                        one.id,
-                        one.why,
-                        one.head.fn,
-                    )
-                continue
-            if one.head.takeovers >= TAKEOVERS and one.head.status == "running":
-                yield from given_up(self._engine, one)
-                continue
-            found.append(one)
-        return found
+    # -- finding a run ------------------------------------------------------------------------------------------------
 
-    def resuming(self, one: Due, face: Face | None = None) -> Work[str]:
-        """Go on with a run, to its end or to where it pauses; return what became of it. It raises no error of its."""
+    def take(self, ended: None = None) -> Work[Due | None]:  # noqa: ARG002 - a run writes its end itself
+        """Reserve and return a run that can continue now."""
+        now = self._kernel.now()
+        for find in (self._woken, self._timed, self._queued, self._interrupted):
+            for ids, hints in find(now):
+                for one in judged(self._engine, self._unreserved(ids)):
+                    if not one.why:
+                        yield from self._forget_hint(one, hints.get(one.id))
+                    elif self._is_ours(one) and (yield from self._may_run(one)) and self._reserve(one.id):
+                        self.more = len(ids) > 1
+                        return one
+        self.more = False
+        return None
 
-        def prepared(running: Running) -> None:
+    def _woken(self, _now: float) -> Iterator[tuple[list[str], dict[str, Record]]]:
+        after: bytes | None = None
+        while page := self._kernel.scan(due.WOKEN, after=after, limit=_PAGE):
+            yield [id_of(one) for one in page], {id_of(one): one for one in page}
+            if len(page) < _PAGE:
+                return
+            after = page[-1].key
+
+    def _timed(self, now: float) -> Iterator[tuple[list[str], dict[str, Record]]]:
+        limit, following = due.micros(now), math.inf
+        for function, page in due.by_function(self._kernel, due.TIMER, self._functions, self._few()):
+            if self._knows(function, page[0], "due") or due.parts_of(page[0])[1][0] > limit:
+                times = [due.parts_of(one) for one in page]
+                following = min([following, *(at[0] for _, at, _ in times if at[0] > limit)])
+                yield [run_id for _, at, run_id in times if at[0] <= limit], {}
+        self._next_timer = following / 1e6
+
+    def _queued(self, _now: float) -> Iterator[tuple[list[str], dict[str, Record]]]:
+        if self._recover:
+            return
+        found: list[tuple[list[int], str]] = []
+        for function, page in due.by_function(self._kernel, due.READY, self._functions, self._few()):
+            if self._knows(function, page[0], "queued"):
+                found += [(order, run_id) for _, order, run_id in map(due.parts_of, page)]
+        ids = [run_id for _, run_id in sorted(found)]
+        if self._spread > 1:  # other workers take the first ones too
+            first = ids[: self._spread]
+            chance.shuffle(first)
+            ids[: self._spread] = first
+        yield ids, {}
+
+    def _interrupted(self, _now: float) -> Iterator[tuple[list[str], dict[str, Record]]]:
+        began = time.monotonic()
+        if began < self._look_for_lost and not self._recover:
+            return
+        for function in self._held_functions():
+            after: bytes | None = None
+            while page := self._kernel.scan(due.HELD + keys.pack(function), after=after, limit=_PAGE):
+                ids = self._unreserved([id_of(one) for one in page])
+                beats = self._kernel.read([keys.pack(run_id, "run", "beat") for run_id in ids]) if ids else []
+                yield [run_id for run_id, beat in zip(ids, beats, strict=True) if is_free(beat)], {}
+                after = page[-1].key
+        took = time.monotonic() - began
+        self._look_for_lost = time.monotonic() + min(took * _SHARE, _SELDOM)
+
+    def _held_functions(self) -> list[str]:
+        """Return the registered functions that have running or interrupted runs; warn of others."""
+        found = due.by_function(self._kernel, due.HELD, (), 1)
+        return [function for function, page in found if function in self._functions or self._knows_held(function, page)]
+
+    def _knows_held(self, function: str, page: Sequence[Record]) -> bool:
+        one = judged(self._engine, [id_of(page[0])])[0]
+        return one.why == "interrupted" and self._knows(function, page[0], "interrupted")
+
+    def _few(self) -> int:
+        """Return how many runs to look at: more than are reserved, and enough to choose from."""
+        return len(self._reserved) + max(_FEW, self._spread)
+
+    def _knows(self, function: str, record: Record, why: str) -> bool:
+        """Return whether a function is registered here; warn once if not."""
+        if function not in self._functions and function and function not in self._unknown:
+            self._unknown.add(function)
+            self.log.warning(
+                "The run %r is %s but its function %r is not registered here; it was not resumed. Import the "
+                "module that registers it.",
+                id_of(record),
+                why,
+                function,
+            )
+        return function in self._functions
+
+    def _is_ours(self, one: Due) -> bool:
+        assert one.head is not None
+        if self._recover and (one.why == "queued" or one.id in self.outcomes):
+            return False
+        return one.head.fn in self._functions
+
+    def _may_run(self, one: Due) -> Work[bool]:
+        assert one.head is not None
+        if one.head.takeovers >= TAKEOVERS and one.head.status == "running":
+            yield from fail_lost(self._engine, one)
+            return False
+        return True
+
+    def _forget_hint(self, one: Due, hint: Record | None) -> Work[None]:
+        """Delete a woken record after which the run still has to wait, unless an event came meanwhile."""
+        if hint is None or not one.free:  # its process looks for the event itself, or leaves the record for later
+            return
+        own = RunLog(self._engine.context, one.id)
+        try:
+            yield from commit_once(
+                self._kernel,
+                [Check(hint.key, hint.version), Check(own.head_key, one.version)],
+                [Delete(hint.key)],
+            )
+        except Conflict:
+            return
+
+    def _unreserved(self, ids: Sequence[str]) -> list[str]:
+        reserved = self._reserved
+        return [run_id for run_id in ids if run_id not in reserved]
+
+    def _reserve(self, run_id: str) -> bool:
+        with self._lock:
+            if run_id in self._reserved:
+                return False
+            self._reserved = self._reserved | {run_id}  # a new set: `_unreserved` reads it without the lock
+            return True
+
+    def seconds_left(self) -> float:
+        """Return the seconds until the next run is due by time."""
+        return max(self._next_timer - self._kernel.now(), 0.0)
+
+    def is_empty(self) -> bool:
+        """Return whether no run is executed here."""
+        return not self._reserved
+
+    # -- executing it -------------------------------------------------------------------------------------------------
+
+    def execute(self, one: Due) -> Work[None]:
+        """Execute a run until it ends or pauses; its outcome is on its record, also if it fails."""
+        outcome = "interrupted"
+        try:
+            outcome = yield from self._executed(one)
+        except BaseException as error:
+            # What the user's code raised ends this run, not the worker. A coroutine that is cancelled must end.
+            if isinstance(error, GeneratorExit) or (self._face is not None and not isinstance(error, SystemExit)):
+                raise
+            self.log.warning("The run %r was interrupted: %s: %s", one.id, type(error).__name__, error)
+        finally:
+            with self._lock:
+                if self._recover:  # first: `recover` returns when nothing is reserved
+                    self.outcomes[one.id] = outcome
+                self._spread = min(self._spread * 2, 32) if outcome == "busy" else max(self._spread - 1, 1)
+                self._reserved = self._reserved - {one.id}
+
+    def _executed(self, one: Due) -> Work[str]:
+        def prepared(running: OpenRun) -> None:
             running.stopping = self.stop
 
-        function = Durable(self._engine, str(one.head.fn), self._functions[str(one.head.fn)], {"wait": 0})
-        log.info("The run %r of %r goes on (%s).", one.id, function.name, one.why)
+        assert one.head is not None
+        name = str(one.head.fn)
+        function = Durable(self._engine, name, self._functions[name], {"wait": 0})
+        self.log.info("Executing the run %r of %r (%s).", one.id, name, one.why)
         try:
-            yield from function.running(one.id, (), {}, face=face, prepared=prepared)
+            yield from function._running(one.id, (), {}, face=self._face, prepared=prepared)
         except RunBusy:
             return "busy"
         except Paused as pause:
-            log.info("%s", pause)
+            self.log.info("%s", pause)
             return "paused"
         except StorageUnavailable as error:
-            log.warning("The run %r stops for now: %s", one.id, error)
+            self.log.warning("The run %r was interrupted: %s", one.id, error)
             return "interrupted"
-        except Exception as error:  # noqa: BLE001 - it is on the run's record
-            log.warning("The run %r failed: %s: %s", one.id, type(error).__name__, error)
+        except Exception as error:  # it is on the run's record
+            self.log.warning("The run %r failed: %s: %s", one.id, type(error).__name__, error, exc_info=error)
             return "failed"
-        log.info("The run %r is completed.", one.id)
+        self.log.info("The run %r is completed.", one.id)
         return "completed"
 
+    def end(self, ended: None) -> Work[None]:  # noqa: ARG002 - the signature of a source
+        """Do nothing: a run writes its end itself."""
+        yield from ()
 
-def work(  # noqa: C901 - one loop
-    crew: Crew, engine: Engine, *, concurrency: int, poll: float, grace: float, once: bool = False
-) -> dict[str, str]:
-    """Go on with runs, some at once, on threads, until told to stop; with `once`, until there is none now."""
-    if concurrency < 1:
-        raise InvalidInput(f"A worker goes on with at least one run at a time, not {concurrency}.")
-    clock = engine.context.clock
-    done: dict[str, str] = {}
-    changed = threading.Event()
-
-    def go(one: Due) -> None:
-        outcome = "interrupted"
-        try:
-            outcome = perform(crew.resuming(one), clock)
-        except BaseException as error:  # noqa: BLE001 - it ends here as it would end a process of its own
-            log.warning("The run %r was interrupted: %s: %s", one.id, type(error).__name__, error)
-        finally:
-            done[one.id] = outcome
-            crew.in_hand.discard(one.id)
-            changed.set()
-
-    def look() -> None:
-        while not crew.stop.is_set():
-            changed.clear()
-            free = concurrency - len(crew.in_hand)
-            try:
-                found = drive(crew.next(free), clock) if free else []
-            except Closed:
-                return
-            except TenutoError as error:
-                log.warning("Runs cannot be looked for now: %s", error)
-                found = []
-            for one in found:
-                if once and one.id in done:
-                    continue
-                crew.in_hand.add(one.id)
-                # Not a pool's: Python would wait for its threads at the end, for however long a step takes.
-                threading.Thread(target=go, args=(one,), name=f"tenuto-worker {one.id}", daemon=True).start()
-            if once and not crew.in_hand and all(one.id in done for one in found):
-                return
-            changed.wait(poll)
-
-    try:
-        look()  # a loop of its own here might be left without what follows: Control-C is how this ends
-    finally:
-        crew.stop.set()
-        waited = 0.0
-        while crew.in_hand and waited < grace:
-            threading.Event().wait(0.05)
-            waited += 0.05
-    return done
+    def abandon(self) -> None:
+        """Do nothing: an abandoned run keeps its lease until its process ends."""

@@ -1,12 +1,11 @@
-"""When something recurs: cron expressions, and fixed intervals.
+"""Recurring times: cron expressions and fixed intervals.
 
 A cron expression has five fields: minute, hour, day of the month, month, day of the week (0 and 7 are Sunday). Each is
 `*`, a number, a range `1-5`, a list `1,15`, or any of these with a step `*/10`; months and days have their English
-names too. Where both days are given, one of them suffices. `@hourly`, `@daily`, `@weekly`, `@monthly` and `@yearly`
-stand for the obvious ones.
+names too. If both days are given, either matches. `@hourly`, `@daily`, `@weekly`, `@monthly` and `@yearly` are aliases.
 
-Times are of a time zone. A time that the clocks leave out comes when they have gone forward; one that they repeat comes
-once, unless the expression means every hour, which then has its times in both.
+Times are in a time zone. A local time skipped by a clock change fires right after the change; a repeated one fires
+once, unless the expression matches every hour.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _YEARS: Final = 9
 
 
 class Cron(NamedTuple):
-    """A cron expression that was understood."""
+    """A parsed cron expression."""
 
     minutes: frozenset[int]
     hours: frozenset[int]
@@ -47,21 +46,21 @@ class Cron(NamedTuple):
     weekdays: frozenset[int]
     any_hour: bool
     either_day: bool
-    """Both days are given: one of them suffices."""
+    """Both days are given: either matches."""
     zone: ZoneInfo
 
     def after(self, at: float) -> float:
-        """Return the first of its times behind `at`."""
+        """Return its first time after `at`."""
         begun = moment(at).replace(second=0, microsecond=0) + timedelta(minutes=1)
         local = begun.astimezone(self.zone)
-        if self.any_hour:  # by the world's clock, so that a repeated hour has its times twice
+        if self.any_hour:  # in UTC, so that a repeated hour fires twice
             end = begun + timedelta(days=366 * _YEARS)
             while begun < end:
                 local = begun.astimezone(self.zone)
                 ahead = self._ahead(local.replace(tzinfo=None))
                 if not ahead:
                     return begun.timestamp()
-                # A far one by less than its distance: clocks may be set in between.
+                # Step less than a long distance: the clocks may change in between.
                 near = timedelta(minutes=60 - local.minute)
                 begun += ahead if ahead <= near else max(ahead - timedelta(hours=3), near)
             raise self._never()
@@ -70,7 +69,7 @@ class Cron(NamedTuple):
         while wall < limit:
             ahead = self._ahead(wall)
             if not ahead:
-                there = wall.replace(tzinfo=self.zone).timestamp()  # a time that is left out comes an hour later
+                there = wall.replace(tzinfo=self.zone).timestamp()  # a skipped time fires an hour later
                 if there > at:
                     return there
                 ahead = timedelta(minutes=1)
@@ -78,7 +77,7 @@ class Cron(NamedTuple):
         raise self._never()
 
     def _ahead(self, wall: datetime) -> timedelta:
-        """Return how far the next time is away at the least; nothing if this is one."""
+        """Return a lower bound of the time to the next match; zero if this is one."""
         midnight = wall.replace(hour=0, minute=0) + timedelta(days=1) - wall
         if wall.month not in self.months:
             return midnight
@@ -91,24 +90,26 @@ class Cron(NamedTuple):
 
     @staticmethod
     def _never() -> InvalidInput:
-        return InvalidInput("A cron expression names a time that never comes, such as the 30th of February.")
+        return InvalidInput("The cron expression never matches, such as the 30th of February. Correct its days.")
 
 
 class Every(NamedTuple):
-    """A fixed interval, counted from when it began."""
+    """A fixed interval, counted from its start."""
 
     length: float
     began: float
 
     def after(self, at: float) -> float:
-        """Return the first of its times behind `at`."""
+        """Return its first time after `at`."""
         return self.began + self.length * max(1, math.floor((at - self.began) / self.length) + 1)
 
 
 def cron(expression: str, timezone: str = "UTC") -> Cron:
-    """Return a cron expression, understood; `InvalidInput` says what is wrong with it."""
+    """Parse a cron expression; `InvalidInput` names the wrong part."""
     if not isinstance(expression, str):
-        raise InvalidInput(f'A cron expression is a text such as "0 9 * * mon-fri", not {type(expression).__name__}.')
+        raise InvalidInput(
+            f'A cron expression must be a str such as "0 9 * * mon-fri", not {type(expression).__name__}.'
+        )
     fields = _NAMED.get(expression.strip().lower(), expression).lower().split()
     if len(fields) != len(_FIELDS):
         raise InvalidInput(
@@ -159,5 +160,5 @@ def every(interval: Duration, began: float) -> Every:
     """Return a fixed interval, of a second or more."""
     length = seconds(interval, "interval")
     if length < 1:
-        raise InvalidInput(f"A recurring task comes every second at the most, not every {interval!r}.")
+        raise InvalidInput(f"interval must be at least 1 s, not {interval!r}.")
     return Every(length, began)

@@ -1,12 +1,11 @@
-"""What is kept of a task, where, and what each change of it writes.
+"""The records of a task, and the writes of each change.
 
-Keys, below the tenant. `("tasks", "task", id)` is the task: its payload, its rules, and what became of it. While it is
-not over, exactly one more record says where it stands: `(queue, "tasks", "ready", -priority, user, order, id)` that it
-may be taken, in the order of these keys; `(queue, "tasks", "later", due, id)` that its time has not come;
-`(queue, "tasks", "held", id)` that somebody has it in hand, until when, at which attempt; `(queue, "tasks", "beat", id)`
-stands beside it, and expires, where that was extended. `(queue, "tasks", "dead", when, id)` lists those that were
-given up. `(queue, "tasks", "idle")` says for a while that somebody waits for work; as
-long as it does, an enqueue adds a line to the stream `(queue, "tasks")`, which rings his bell.
+Keys, below the tenant. `("tasks", "task", id)` is the task: payload, rules, result. Until it ends, exactly one more
+record is its place: `(queue, "tasks", "ready", -priority, user, order, id)`, claimable in the order of these keys;
+`(queue, "tasks", "later", due, id)`, not yet due; or `(queue, "tasks", "held", id)`, claimed, with holder, lease and
+attempt. An extended claim also has `(queue, "tasks", "beat", id)`, which expires. `(queue, "tasks", "dead", when, id)`
+lists dead tasks. `(queue, "tasks", "idle")` exists while a worker is idle; then an enqueue also appends to the stream
+`(queue, "tasks")`, which notifies it.
 
 Every change is one commit that moves the task from one place to the next, and checks the place that it leaves:
 
@@ -19,16 +18,16 @@ Every change is one commit that moves the task from one place to the next, and c
     fail       held    -> later, or dead     checks the held record and the task
     cancel     any     -> over               checks the task and the place
 
-So of two who claim a task one has it, and whoever lost it can change nothing any more: the version of the held record
-is the fencing token. A crash between any two commits leaves a task in one place; in `held` it stays until its lease
-runs out, or until somebody on the same machine sees that its holder is gone, and is then delivered again, marked so.
+So of two workers one gets the task, and a worker that lost it can no longer change it: the version of the held record
+is the fencing token. A crash between two commits leaves a task in one place. A held task is delivered again when its
+lease ends, or when a worker on the same machine sees that its holder has died.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from tenuto.kernel import codec, keys
 from tenuto.kernel.contract import AnyCheck, Check, Delete, Put, Record, Write
@@ -40,12 +39,12 @@ _READY, _LATER, _HELD, _DEAD, _BEAT = (
     keys.pack("tasks", place) for place in ("ready", "later", "held", "dead", "beat")
 )
 _SCHEDULE: Final = keys.pack("tasks", "schedule")
-STATUSES: Final = ("waiting", "running", "completed", "dead", "cancelled")
+TaskStatus = Literal["waiting", "running", "completed", "dead", "cancelled"]
 OVER: Final = frozenset({"completed", "dead", "cancelled"})
 
 
 class Rules(NamedTuple):
-    """How often a task that failed is tried, after how long, and how long it is kept when it is over."""
+    """The retry policy of a task, and how long it stays after its end."""
 
     attempts: int = 5
     first: float = 1.0
@@ -54,15 +53,15 @@ class Rules(NamedTuple):
     keep: float | None = None
 
     def delay(self, failures: int) -> float:
-        """Return how long to wait after so many failures."""
+        """Return the seconds to wait after a number of failures."""
         return float(min(self.first * self.factor ** max(failures - 1, 0), self.most))
 
 
 class TaskRecord(NamedTuple):
-    """A task as it is stored. While somebody has it in hand it stays as it was before."""
+    """The stored form of a task; a claim does not change it."""
 
     queue: str | None
-    """None where somebody only noted that something is done."""
+    """None for a name that was only marked as completed."""
     payload: Any
     priority: int
     user: str | None
@@ -71,7 +70,7 @@ class TaskRecord(NamedTuple):
     writer: str
     correlation: str | None
     due: float
-    status: str = "waiting"
+    status: TaskStatus = "waiting"
     attempts: int = 0
     failures: int = 0
     redeliveries: int = 0
@@ -81,136 +80,131 @@ class TaskRecord(NamedTuple):
     by: str | None = None
     schedule: str | None = None
     order: int = 0
-    """Its place among those that may be taken: from when on it may be, in microseconds; those of one client follow each
-    other. 0: as `due` says."""
+    """Its order among ready tasks: the due time in microseconds, increasing per client. 0: use `due`."""
 
 
 class Hold(NamedTuple):
-    """Who has a task in hand."""
+    """The claim of a task."""
 
     until: float
     attempt: int
     redeliveries: int
-    """How often in a row it was delivered again because its holder was lost."""
+    """How often in a row it was redelivered because its holder was lost."""
     owner: dict[str, Any]
     since: float
 
 
 @dataclass(frozen=True)
 class ErrorSaid:
-    """An error, as it was recorded."""
+    """A recorded error."""
 
     type: str
     message: str
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return type and message in one line."""
         return f"{self.type}: {self.message}"
 
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """A task, as it is known."""
+    """A task and its status."""
 
     id: str
     queue: str | None
     payload: Any
-    status: str
+    status: TaskStatus
     """waiting, running, completed, dead or cancelled."""
     priority: int
     user: str | None
     attempts: int
-    """How often it was begun."""
+    """How often it was started."""
     failures: int
     redeliveries: int
-    """How often it was delivered again because its holder was lost."""
-    created: datetime
+    """How often it was redelivered because its holder was lost."""
+    created_at: datetime
+    updated_at: datetime
+    """When it was enqueued, failed or ended."""
     due: datetime
-    """When it may be taken, or could be."""
-    finished: datetime | None
+    """The earliest time to claim it."""
+    finished_at: datetime | None
     result: Any
     error: ErrorSaid | None
     """Of the last attempt that failed."""
+    traceback: str | None
+    """The end of its traceback, at most 4 KB."""
     writer: str
     by: str | None
-    """Who has it in hand, or finished it."""
+    """Its holder, or who finished it."""
     until: datetime | None
-    """Until when it is held, unless that is extended."""
+    """The end of the lease, unless extended."""
     schedule: str | None
     correlation_id: str | None
 
 
-# -- keys ----------------------------------------------------------------------------------------------------------
-
-
 def task_key(task_id: str) -> bytes:
-    """Return where a task is kept."""
+    """Return the key of a task."""
     return _TASK + keys.named(task_id, "task id")
 
 
 def bell_stream(queue: str) -> bytes:
-    """Return the stream whose bell rings when there is something to do."""
+    """Return the stream that notifies idle workers."""
     return keys.named(queue, "queue") + _PART
 
 
-def idle_key(queue: str) -> bytes:
-    """Return where it says that somebody waits for work."""
-    return keys.named(queue, "queue") + _PART + keys.pack("idle")
-
-
 def ready_prefix(queue: str) -> bytes:
-    """Return below which key the tasks lie that may be taken."""
+    """Return the key prefix of ready tasks."""
     return keys.named(queue, "queue") + _READY
 
 
 def lane_prefix(queue: str, priority: int, user: str | None = None) -> bytes:
-    """Return below which key tasks of a priority lie; with `user` (not None), those of one user."""
+    """Return the key prefix of ready tasks of a priority, with `user` of one user."""
     lane = ready_prefix(queue) + keys.pack(-priority)
     return lane if user is None else lane + keys.pack(user)
 
 
 def later_prefix(queue: str) -> bytes:
-    """Return below which key the tasks lie whose time has not come."""
+    """Return the key prefix of tasks that are not yet due."""
     return keys.named(queue, "queue") + _LATER
 
 
 def held_prefix(queue: str) -> bytes:
-    """Return below which key the tasks lie that are in somebody's hands."""
+    """Return the key prefix of claimed tasks."""
     return keys.named(queue, "queue") + _HELD
 
 
 def dead_prefix(queue: str) -> bytes:
-    """Return below which key the tasks lie that were given up."""
+    """Return the key prefix of dead tasks."""
     return keys.named(queue, "queue") + _DEAD
 
 
 def schedule_prefix(queue: str) -> bytes:
-    """Return below which key the recurring tasks of a queue lie."""
+    """Return the key prefix of recurring tasks."""
     return keys.named(queue, "queue") + _SCHEDULE
 
 
 def is_place(queue: str, record: Record) -> bool:
-    """Tell whether a record says where a task stands that is not over."""
+    """Return whether a record is the place of a task that has not ended."""
     return record.key.startswith((ready_prefix(queue), later_prefix(queue), held_prefix(queue)))
 
 
 def held_key(queue: str, task_id: str) -> bytes:
-    """Return where it says who has a task in hand."""
+    """Return the key of a claim."""
     return held_prefix(queue) + keys.pack(task_id)
 
 
 def beat_key(queue: str, task_id: str) -> bytes:
-    """Return where it says that whoever has a task in hand has extended that."""
+    """Return the key of a claim's extension."""
     return keys.named(queue, "queue") + _BEAT + keys.pack(task_id)
 
 
 def ready_key(queue: str, task_id: str, task: TaskRecord) -> bytes:
-    """Return where a task stands that may be taken."""
+    """Return the place of a ready task."""
     return lane_prefix(queue, task.priority, task.user or "") + keys.pack(_order(task), task_id)
 
 
 def later_key(queue: str, task_id: str, task: TaskRecord) -> bytes:
-    """Return where a task stands whose time has not come."""
+    """Return the place of a task that is not yet due."""
     return later_prefix(queue) + keys.pack(_micros(task.due), task_id)
 
 
@@ -223,43 +217,45 @@ def _order(task: TaskRecord) -> int:
 
 
 def id_of(record: Record) -> str:
-    """Return the task that a place is of."""
+    """Return the id of the task at a place."""
     return str(keys.unpack(record.key)[-1])
 
 
 def due_of(record: Record) -> float:
-    """Return when the time comes of a task that stands in `later`."""
+    """Return the due time of a task in `later`."""
     return int(keys.unpack(record.key)[-2]) / 1e6
 
 
-# -- records -------------------------------------------------------------------------------------------------------
-
-
 def task_of(record: Record) -> TaskRecord:
-    """Return a task as its record says."""
+    """Return the task in a record."""
     parts: list[Any] = codec.decode(record.value)
     parts[4] = Rules(*parts[4])
     return TaskRecord(*parts)
 
 
 def stored(task_id: str, task: TaskRecord) -> Put:
-    """Return what writes a task down; one that is over is kept as long as its rules say."""
+    """Return the write of a task; an ended one expires by its rules."""
     value = codec.encode([*task[:4], list(task.rules), *task[5:]])
     return Put(task_key(task_id), value, task.rules.keep if task.status in OVER else None)
 
 
 def hold_of(record: Record) -> Hold:
-    """Return who has a task in hand."""
+    """Return the claim in a record."""
     return Hold(*codec.decode(record.value))
 
 
 def held(queue: str, task_id: str, hold: Hold) -> Put:
-    """Return what says who has a task in hand."""
+    """Return the write of a claim."""
     return Put(held_key(queue, task_id), codec.encode(list(hold)))
 
 
-def info(task_id: str, task: TaskRecord, hold: Hold | None = None) -> TaskInfo:
-    """Return a task as it is shown."""
+def info(task_id: str, record: Record, hold: Hold | None = None) -> TaskInfo:
+    """Return the public view of a stored task."""
+    return viewed(task_id, task_of(record), record.written_at, hold)
+
+
+def viewed(task_id: str, task: TaskRecord, written_at: float, hold: Hold | None = None) -> TaskInfo:
+    """Return the public view of a task."""
     running = hold is not None and task.status == "waiting"
     error = task.error
     return TaskInfo(
@@ -272,11 +268,13 @@ def info(task_id: str, task: TaskRecord, hold: Hold | None = None) -> TaskInfo:
         attempts=hold.attempt if hold is not None and running else task.attempts,
         failures=task.failures,
         redeliveries=task.redeliveries + (hold.redeliveries if hold is not None and running else 0),
-        created=moment(task.created),
+        created_at=moment(task.created),
+        updated_at=moment(written_at),
         due=moment(task.due),
-        finished=None if task.finished is None else moment(task.finished),
+        finished_at=None if task.finished is None else moment(task.finished),
         result=task.result,
         error=None if error is None else ErrorSaid(error["type"], error["message"]),
+        traceback=None if error is None else error.get("traceback"),
         writer=task.writer,
         by=hold.owner["writer"] if hold is not None and running else task.by,
         until=moment(hold.until) if hold is not None and running else None,
@@ -285,11 +283,8 @@ def info(task_id: str, task: TaskRecord, hold: Hold | None = None) -> TaskInfo:
     )
 
 
-# -- changes -------------------------------------------------------------------------------------------------------
-
-
 def placed(task_id: str, task: TaskRecord, now: float) -> Put:
-    """Return what puts a waiting task where it belongs now."""
+    """Return the write of a waiting task's place."""
     assert task.queue is not None
     if task.due <= now:
         return Put(ready_key(task.queue, task_id, task), b"")
@@ -297,14 +292,14 @@ def placed(task_id: str, task: TaskRecord, now: float) -> Put:
 
 
 def matured(queue: str, record: Record) -> tuple[AnyCheck, list[Write]]:
-    """Return what moves a task whose time has come to where it may be taken."""
+    """Return the check and writes that make a due task ready."""
     priority, user, order = codec.decode(record.value)
     place = lane_prefix(queue, priority, user or "") + keys.pack(order, id_of(record))
     return Check(record.key, record.version), [Delete(record.key), Put(place, b"")]
 
 
 def failed(task_id: str, task: TaskRecord, hold: Hold, now: float, error: dict[str, Any], due: float) -> list[Write]:
-    """Return what sends a task back after a failure, to be tried again at `due`."""
+    """Return the writes that retry a failed task at `due`."""
     again = task._replace(
         due=due,
         order=0,
@@ -317,7 +312,7 @@ def failed(task_id: str, task: TaskRecord, hold: Hold, now: float, error: dict[s
 
 
 def buried(task_id: str, task: TaskRecord, hold: Hold | None, now: float, error: dict[str, Any]) -> list[Write]:
-    """Return what gives a task up: it is dead, and listed as that."""
+    """Return the writes that make a task dead."""
     assert task.queue is not None
     gone = task._replace(
         status="dead",
@@ -336,7 +331,7 @@ def _dead_key(task_id: str, task: TaskRecord) -> bytes:
 
 
 def places(task_id: str, task: TaskRecord) -> list[bytes]:
-    """Return the keys at one of which a task stands, or is listed."""
+    """Return the possible places of a task."""
     if task.queue is None:
         return []
     if task.status == "dead":

@@ -1,12 +1,11 @@
-"""Recurring tasks: put into their queue by whoever works on it, once for each of their times.
+"""Recurring tasks: enqueued by the workers of a queue, once for each of their times.
 
-Keys, below the tenant: `(queue, "tasks", "schedule", name)` says when a task recurs and when it does next. Firing it is
-one commit that checks that record, moves its next time on and enqueues the task, so of several workers who see
-that it is time one fires it. The task's id is made of queue, name and time, so the same time never comes twice,
-also where a schedule is taken away and made again. A crash before the commit leaves it due; nothing else can be left.
+Keys, below the tenant: `(queue, "tasks", "schedule", name)` is a schedule with its next time. Firing is one commit that
+checks that record, advances its next time and enqueues the task, so of several workers one fires it. The task's id is
+made of queue, name and time, so a time is never enqueued twice, also after the schedule is deleted and created again.
+A crash before the commit leaves it due.
 
-A time that nobody was there for is missed, and `missed` says what then: "once" fires the last of them, and the others
-are gone; "all" fires each; "skip" fires none that is more than `grace` late.
+For times missed without a worker: "once" fires the last, "all" each, "skip" none that is more than `grace` late.
 """
 
 from __future__ import annotations
@@ -16,25 +15,25 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
 
-from tenuto.capabilities import cron as recurring
-from tenuto.capabilities import taskbook
-from tenuto.capabilities.context import Context, stamp
-from tenuto.capabilities.taskbook import Rules, TaskRecord
+from tenuto.capabilities._core.base import Context, scan_all, stamp
+from tenuto.capabilities.tasks import cron as times
+from tenuto.capabilities.tasks import records
+from tenuto.capabilities.tasks.records import Rules, TaskRecord
 from tenuto.errors import Conflict, InvalidInput, NotFound
 from tenuto.kernel import codec, keys
 from tenuto.kernel.contract import AnyCheck, Check, Delete, Put, Record, Write
 from tenuto.kernel.durations import Duration, moment, seconds
-from tenuto.kernel.transact import Steps, backoff, settle
+from tenuto.kernel.transact import backoff, commit_once
+from tenuto.kernel.work import Sleep, Work
 
 Missed = Literal["once", "all", "skip"]
 _MISSED: Final = ("once", "all", "skip")
 _AT_ONCE: Final = 200
-"""So many missed times are fired in one commit."""
-_PAGE: Final = 500
+"""The most missed times fired in one commit."""
 
 
 class Schedule(NamedTuple):
-    """A recurring task as it is stored."""
+    """The stored form of a recurring task."""
 
     cron: str | None
     interval: float | None
@@ -52,15 +51,15 @@ class Schedule(NamedTuple):
     writer: str
 
     def after(self, at: float) -> float:
-        """Return its first time behind `at`."""
+        """Return its first time after `at`."""
         if self.cron is not None:
-            return recurring.cron(self.cron, self.timezone).after(at)
-        return recurring.Every(self.interval or 0.0, self.began).after(at)
+            return times.cron(self.cron, self.timezone).after(at)
+        return times.Every(self.interval or 0.0, self.began).after(at)
 
 
 @dataclass(frozen=True)
 class ScheduleInfo:
-    """A recurring task, as it is known."""
+    """A recurring task and its times."""
 
     name: str
     queue: str
@@ -71,9 +70,9 @@ class ScheduleInfo:
     missed: str
     next: datetime
     last: datetime | None
-    """The last of its times that was fired."""
+    """The last time that was fired."""
     fired: int
-    """How often it was."""
+    """How often it was fired."""
 
 
 def new(  # noqa: PLR0913 - what a schedule is made of
@@ -89,15 +88,15 @@ def new(  # noqa: PLR0913 - what a schedule is made of
     user: str | None,
     rules: Rules,
 ) -> Schedule:
-    """Return a recurring task that begins now."""
+    """Return a recurring task that starts now, validated."""
     if (cron is None) == (interval is None):
-        raise InvalidInput('A task recurs by cron="0 9 * * *" or by interval="10m"; give one of them.')
+        raise InvalidInput('Pass either cron="0 9 * * *" or interval="10m".')
     if missed not in _MISSED:
-        raise InvalidInput(f"missed is {', '.join(_MISSED)}; not {missed!r}.")
+        raise InvalidInput(f"missed must be one of {', '.join(_MISSED)}; not {missed!r}.")
     now = context.kernel.now()
-    length = None if interval is None else recurring.every(interval, now).length
+    length = None if interval is None else times.every(interval, now).length
     if cron is not None:
-        recurring.cron(cron, timezone)
+        times.cron(cron, timezone)
     late = seconds(grace, "grace")
     fresh = Schedule(
         cron, length, timezone, payload, priority, user, rules, missed, late, now, 0.0, None, 0, context.writer
@@ -105,10 +104,11 @@ def new(  # noqa: PLR0913 - what a schedule is made of
     return fresh._replace(next=fresh.after(now))
 
 
-def put(context: Context, queue: str, name: str, fresh: Schedule) -> Steps[Schedule]:
-    """Write a recurring task down; one that recurs as before goes on as it was, with the new payload and rules."""
+def put(context: Context, queue: str, name: str, fresh: Schedule) -> Work[Schedule]:
+    """Store a recurring task durably; with unchanged times, an existing one keeps its next time."""
     where = _key(queue, name)
-    for delay in backoff(None):
+    delays = backoff()
+    while True:
         record = context.kernel.read([where])[0]
         schedule = fresh
         if record is not None:
@@ -118,22 +118,21 @@ def put(context: Context, queue: str, name: str, fresh: Schedule) -> Steps[Sched
             if schedule == old:
                 return old
         try:
-            yield from settle(
+            yield from commit_once(
                 context.kernel, [Check(where, record.version if record else 0)], [_put(queue, name, schedule)]
             )
         except Conflict:
-            yield delay
+            yield Sleep(next(delays))
         else:
             return schedule
-    raise AssertionError("the back-off never ends")
 
 
-def end(context: Context, queue: str, name: str) -> Steps[bool]:
-    """Take a recurring task away; tell whether it was there. What it has put into the queue stays."""
+def end(context: Context, queue: str, name: str) -> Work[bool]:
+    """Delete a recurring task durably; return whether it existed. Tasks already enqueued stay."""
     where = _key(queue, name)
     if context.kernel.read([where])[0] is None:
         return False
-    yield from settle(context.kernel, [], [Delete(where)])
+    yield from commit_once(context.kernel, [], [Delete(where)])
     return True
 
 
@@ -146,20 +145,20 @@ def found(context: Context, queue: str, name: str) -> ScheduleInfo:
     """Return a recurring task; `NotFound` if there is none."""
     record = context.kernel.read([_key(queue, name)])[0]
     if record is None:
-        raise NotFound(f"There is no recurring task {name!r} in {queue!r}. See which there are with tasks.recurring().")
+        raise NotFound(f"There is no recurring task {name!r} in {queue!r}. List them with tasks.recurring().")
     return info(queue, name, _schedule(record))
 
 
 def info(queue: str, name: str, one: Schedule) -> ScheduleInfo:
-    """Return a recurring task as it is shown."""
+    """Return the public view of a recurring task."""
     last = None if one.last is None else moment(one.last)
     return ScheduleInfo(
         name, queue, one.cron, one.interval, one.timezone, one.payload, one.missed, moment(one.next), last, one.fired
     )
 
 
-def fire(context: Context, queue: str) -> Steps[int]:
-    """Enqueue the recurring tasks of a queue whose time has come, each time once; return how many."""
+def fire(context: Context, queue: str) -> Work[int]:
+    """Enqueue the due recurring tasks of a queue durably, once per time; return how many."""
     count = 0
     for record in _records(context, queue):
         schedule = _schedule(record)
@@ -171,13 +170,13 @@ def fire(context: Context, queue: str) -> Steps[int]:
             )
             checks, writes = _fired(context, queue, name, after, times, now)
             try:
-                done = yield from settle(
+                done = yield from commit_once(
                     context.kernel,
                     [Check(record.key, record.version), *checks],
                     [_put(queue, name, after), *writes],
                 )
             except Conflict:
-                break  # somebody else was faster
+                break  # another worker fired it
             count += len(times)
             schedule, record = after, record._replace(version=done.versions[0])  # noqa: PLW2901 - it has moved on
             if whole:
@@ -186,7 +185,7 @@ def fire(context: Context, queue: str) -> Steps[int]:
 
 
 def _due(schedule: Schedule, now: float) -> tuple[list[float], float, bool]:
-    """Return the times to fire now, the first one to come, and whether that is behind now."""
+    """Return the times to fire now, the next time, and whether that is in the future."""
     times: list[float] = []
     at = schedule.next
     while at <= now and len(times) < _AT_ONCE:
@@ -194,7 +193,7 @@ def _due(schedule: Schedule, now: float) -> tuple[list[float], float, bool]:
         at = schedule.after(at)
     if schedule.missed == "all":
         return times, at, at > now
-    if at <= now:  # many were missed, and of those one at the most counts
+    if at <= now:  # many were missed; at most one counts
         at = schedule.after(now)
         previous = _before(schedule, now)
         times = [previous if previous is not None else times[-1]]
@@ -205,7 +204,7 @@ def _due(schedule: Schedule, now: float) -> tuple[list[float], float, bool]:
 
 
 def _before(schedule: Schedule, now: float) -> float | None:
-    """Return the last of its times up to now, looked for from near to far."""
+    """Return its last time up to now, searched in growing intervals."""
     for back in (60.0, 3_600.0, 86_400.0, 7 * 86_400.0, 32 * 86_400.0, 367 * 86_400.0):
         at = schedule.after(now - back)
         if at <= now:
@@ -220,11 +219,11 @@ def _fired(
 ) -> tuple[list[AnyCheck], list[Write]]:
     writer, correlation = stamp(context)
     named = [(f"{queue}/{name}@{moment(at):%Y-%m-%dT%H:%M:%SZ}", at) for at in times]
-    there = context.kernel.read([taskbook.task_key(task_id) for task_id, _ in named])
+    there = context.kernel.read([records.task_key(task_id) for task_id, _ in named])
     checks: list[AnyCheck] = []
     writes: list[Write] = []
     for (task_id, at), record in zip(named, there, strict=True):
-        if record is not None:  # fired by a schedule of this name that was taken away since
+        if record is not None:  # fired by a deleted schedule of this name
             continue
         task = TaskRecord(
             queue,
@@ -238,22 +237,17 @@ def _fired(
             at,
             schedule=name,
         )
-        checks.append(Check(taskbook.task_key(task_id), 0))
-        writes += [taskbook.stored(task_id, task), taskbook.placed(task_id, task, now)]
+        checks.append(Check(records.task_key(task_id), 0))
+        writes += [records.stored(task_id, task), records.placed(task_id, task, now)]
     return checks, writes
 
 
 def _records(context: Context, queue: str) -> Iterator[Record]:
-    prefix, after = taskbook.schedule_prefix(queue), None
-    while page := context.kernel.scan(prefix, after=after, limit=_PAGE):
-        yield from page
-        if len(page) < _PAGE:
-            return
-        after = page[-1].key
+    return scan_all(context.kernel, records.schedule_prefix(queue))
 
 
 def _key(queue: str, name: str) -> bytes:
-    return taskbook.schedule_prefix(queue) + keys.named(name, "recurring task's name")
+    return records.schedule_prefix(queue) + keys.named(name, "recurring task's name")
 
 
 def _name(record: Record) -> str:

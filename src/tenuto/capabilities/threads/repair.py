@@ -1,122 +1,23 @@
-"""Messages as providers shape them: what is stored of an object, and which tool call a result answers.
+"""Tool calls and their results: match them, and close calls that have no result. Pure functions.
 
-Pure functions; nothing here reads or writes. Three shapes of tool calls are known: OpenAI chat (`tool_calls`
-of an assistant, answered by messages of the role "tool"), OpenAI responses (items `function_call` and
-`custom_tool_call`, answered by items of that name with `_output`), and Anthropic (blocks `tool_use`, answered by
-blocks `tool_result` at the beginning of what the user says next). All of them refuse a conversation in which
-a call has no result, or a result no call; most also one in which other messages stand in between.
+Three shapes of tool calls are known: OpenAI chat (`tool_calls` of an assistant, answered by messages of the role
+"tool"), OpenAI responses (items `function_call` and `custom_tool_call`, answered by items of that name with `_output`),
+and Anthropic (blocks `tool_use`, answered by blocks `tool_result` at the start of the next user message). All reject a
+conversation with a call without a result, or a result without a call; most also reject other messages in between.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum
 from typing import Any, Final, Literal, NamedTuple
 
-from tenuto.errors import NotStorable
-from tenuto.kernel import codec
-
-Message = dict[str, Any]
+from tenuto.capabilities.threads.messages import Message
 
 INTERRUPTED: Final = (
     "This tool call was interrupted by a crash and its outcome is unknown: it may or may not have taken effect. "
     "Check before repeating it."
 )
-"""What a result says that `repair` has put in for one that never came."""
-
-# -- what is stored of an object -------------------------------------------------------------------
-
-
-def messages_of(objects: Sequence[Any], *, deep: bool = False) -> list[Message]:
-    """Return each message as the dict that is stored: a dict as it is, an object as the dict it gives.
-
-    With `deep` objects inside of dicts are looked for too.
-    """
-    return [
-        item if type(item) is dict and not deep else _message(item, f"messages[{at}]")
-        for at, item in enumerate(objects)
-    ]
-
-
-def _message(value: Any, path: str) -> Message:
-    # An object is a message as the dict it gives, also where its type is registered: others must be able to read it.
-    given = value if type(value) in _NO_OBJECTS else _given(value, path)
-    found = plain(given, path)
-    if type(found) is not dict:
-        raise NotStorable(
-            f"{path} is of type {type(value).__name__}, not a message. Give a dict such as "
-            '{"role": "user", "content": "…"}, or an object that gives one.',
-            path,
-        )
-    return found
-
-
-def plain(value: Any, path: str, depth: int = 0) -> Any:
-    """Return a value with every object in it replaced by the dict it gives; what can be stored stays.
-
-    An object gives a dict by `to_dict()` (the SDKs' wire form, without what was never set), by
-    `model_dump()`, as a dataclass, a msgspec struct or a mapping. An enum gives its value.
-    """
-    kind = type(value)
-    if kind in _LEAVES:
-        return value
-    if depth > codec.MAX_DEPTH:
-        raise NotStorable(f"{path:.80}… is nested deeper than {codec.MAX_DEPTH} levels; flatten it.", path)
-    if kind is list or kind is tuple:
-        return kind(plain(inner, f"{path}[{at}]", depth + 1) for at, inner in enumerate(value))
-    if kind is dict:
-        return {key: plain(inner, _below(path, key), depth + 1) for key, inner in value.items()}
-    try:
-        codec.encode(value)
-    except NotStorable:
-        return plain(_given(value, path), path, depth + 1)
-    return value
-
-
-_LEAVES: Final = frozenset({str, int, float, bool, bytes, type(None)})
-_NO_OBJECTS: Final = _LEAVES | {dict, list, tuple}
-
-
-def _given(value: Any, path: str) -> Any:
-    kind = type(value)
-    try:
-        if isinstance(value, Enum):
-            return value.value
-        for method in ("to_dict", "model_dump"):
-            if callable(getattr(kind, method, None)):
-                return getattr(value, method)()
-        if dataclasses.is_dataclass(kind):
-            return {field.name: getattr(value, field.name) for field in dataclasses.fields(kind)}
-        if hasattr(kind, "__struct_fields__"):
-            return _struct(value)
-        if isinstance(value, Mapping):
-            return dict(value)
-    except Exception as error:
-        raise NotStorable(f"{path} is of type {_named(kind)} and could not be made a dict: {error}.", path) from error
-    raise NotStorable(
-        f"{path} is of type {_named(kind)}, which gives no dict and has no stored form. "
-        "Give plain data, or register the type with tenuto.register.",
-        path,
-    )
-
-
-def _struct(value: Any) -> dict[str, Any]:
-    names = getattr(value, "__struct_encode_fields__", value.__struct_fields__)  # as its wire form names them
-    given = {name: getattr(value, own) for name, own in zip(names, value.__struct_fields__, strict=True)}
-    config = getattr(value, "__struct_config__", None)
-    return given if config is None or config.tag is None else {config.tag_field: config.tag, **given}
-
-
-def _named(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _below(path: str, key: object) -> str:
-    return f"{path}.{key}" if isinstance(key, str) and key.isidentifier() else f"{path}[{key!r:.80}]"
-
-
-# -- calls and results -------------------------------------------------------------------------------
+"""The content of a result that `repair` inserts."""
 
 Shape = Literal["chat", "responses", "anthropic"]
 _ITEMS: Final = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
@@ -124,38 +25,37 @@ _OUTPUTS: Final = {output: call for call, output in _ITEMS.items()}
 
 
 class Call(NamedTuple):
-    """One call of a tool in a conversation, or the result of one."""
+    """A tool call in a conversation, or its result."""
 
     shape: Shape
     kind: str
-    """Of an item of the responses API: which output answers it."""
+    """The item type of a call in the responses API."""
     id: str
     name: str
 
 
 class Repair(NamedTuple):
-    """One thing that `repair` did to the conversation as it is read; what was appended stays as it was."""
+    """One repair of the conversation as it is read; the stored messages do not change."""
 
     what: Literal["closed", "moved", "left out", "taken back"]
-    """A call without a result was closed; a result was moved to its call; a result without a call was left out.
-
-    A message was taken back by whoever had appended it: `take_back` notes it here too.
+    """A call without a result was closed, a result moved to its call, a result without a call left out, or a message
+    hidden by `take_back`.
     """
     number: int
-    """Of the message with the call; of the one with the result where that was left out; of the one taken back."""
+    """Of the message with the call; of the result if it was left out; of the message taken back."""
     call_id: str
     name: str
-    """Of the tool; empty where only a result is known."""
+    """Of the tool; empty if only a result is known."""
 
 
 Edits = dict[int, list[Message | None]]
-"""What is read in place of a message, by its number; None stands for the message itself."""
+"""The messages to read in place of a message, by its number; None is the message itself."""
 _ITSELF: Final[list[Message | None]] = [None]
 _NOTHING: Final[Edits] = {}
 
 
 def calls_in(message: Message) -> list[Call]:
-    """Return the tool calls that a message makes."""
+    """Return the tool calls in a message."""
     kind = message.get("type")
     if isinstance(kind, str) and kind in _ITEMS:
         return [Call("responses", kind, str(message.get("call_id")), str(message.get("name", "")))]
@@ -183,7 +83,7 @@ def results_in(message: Message) -> list[Call]:
 
 
 def _is_calls_alone(message: Message) -> bool:
-    """Tell whether a message is Anthropic's and holds calls and nothing else: it continues the turn before it."""
+    """Return whether an Anthropic message holds only calls: then it continues the turn before it."""
     blocks = message.get("content")
     if message.get("role") != "assistant" or not isinstance(blocks, list) or not blocks:
         return False
@@ -198,38 +98,35 @@ def _dicts(value: Any) -> Iterator[Message]:
     return (item for item in value if isinstance(item, dict)) if isinstance(value, list) else iter(())
 
 
-# -- repair --------------------------------------------------------------------------------------------
-
-
 class _Open(NamedTuple):
     """A call that has no result yet."""
 
     call: Call
     number: int
-    """Of the message that makes it."""
+    """Of the message with the call."""
     behind: int
-    """The number of the message behind which a result would stand: the last one of the same turn."""
+    """The number of the message after which a result belongs: the last one of the same turn."""
 
 
 class Repairs:
-    """What a conversation needs so that a provider takes it: a function of the messages as they were appended.
+    """The repairs that a conversation needs so that a provider accepts it.
 
-    It is worked out from the beginning each time. So doing it again gives the same, and a result that
-    came after its call had been closed takes the place of what was put in for it.
+    They are computed from the original messages each time. So they are idempotent, and a late result replaces the
+    one that was inserted for it.
     """
 
     def __init__(self, messages: Sequence[Message], taken: Mapping[int, list[Message | None]] = _NOTHING) -> None:
-        """`taken` says what is read in place of messages that were taken back, by their number."""
+        """`taken` has the replacements of messages that were taken back, by number."""
         self.notes: list[Repair] = []
         self._open: dict[tuple[str, ...], _Open] = {}
         self._lost: list[_Open] = []
         self._put: dict[int, list[tuple[Call, Message]]] = {}
-        """Results to be put behind a message, by its number, each with its call."""
+        """Results to insert after a message, by its number, each with its call."""
         self._instead: dict[int, list[Message | None]] = dict(taken)
         self._near: set[tuple[str, ...]] = set()
-        """The calls that a result could answer here, with nothing else in between."""
+        """The calls that a result may answer here, with no other message in between."""
         self._fresh = False
-        """Whether the message before made calls."""
+        """Whether the previous message had calls."""
         for number, message in enumerate(messages, 1):
             for shown in taken.get(number, _ITSELF):
                 self._take(number, message if shown is None else shown)
@@ -240,7 +137,7 @@ class Repairs:
 
     @property
     def edits(self) -> Edits:
-        """Return what is to be read in place of which message."""
+        """Return the replaced messages, by number."""
         found: Edits = dict(self._instead)
         for number, put in self._put.items():
             found[number] = [*found.get(number, [None]), *_together(put)]
@@ -250,7 +147,7 @@ class Repairs:
         calls, results = calls_in(message), results_in(message)
         again = self._fresh and all(call[:3] not in self._open for call in calls) and _is_calls_alone(message)
         for call in calls:
-            if call[:3] in self._open:  # the id is used again: what waits for the first one waits in vain
+            if call[:3] in self._open:  # the id is reused: the first call gets no result
                 self._lost.append(self._open[call[:3]])
             self._open[call[:3]] = _Open(call, number, number)
         if results:
@@ -258,35 +155,35 @@ class Repairs:
                 self._take_blocks(number, message)
             elif not self._answers(number, results[0], message):
                 self._instead[number] = []
-        elif again:  # the turn that the message before began goes on, and results come behind it
+        elif again:  # it continues the turn of the previous message: results come after it
             for key in self._near & self._open.keys():
                 self._open[key] = self._open[key]._replace(behind=number)
             self._near.update(call[:3] for call in calls)
         elif calls and calls[0].shape == "responses":
-            self._near.update(call[:3] for call in calls)  # parallel calls are items of their own
+            self._near.update(call[:3] for call in calls)  # parallel calls are separate items
         elif message.get("type") != "reasoning":
             self._near = {call[:3] for call in calls}
         self._fresh = bool(calls)
 
     def _take_blocks(self, number: int, message: Message) -> None:
-        kept, leading = [], True
+        blocks, leading = [], True
         for block in message["content"]:
             if isinstance(block, dict) and block.get("type") == "tool_result":
                 near = self._near
                 self._near = near if leading else set()
                 if self._answers(number, _answered(block), block):
-                    kept.append(block)
+                    blocks.append(block)
                 self._near = near
             else:
                 leading = False
-                kept.append(block)
+                blocks.append(block)
         if not leading:
             self._near = set()
-        if len(kept) < len(message["content"]):
-            self._instead[number] = [{**message, "content": kept}] if kept else []
+        if len(blocks) < len(message["content"]):
+            self._instead[number] = [{**message, "content": blocks}] if blocks else []
 
     def _answers(self, number: int, result: Call, content: Message) -> bool:
-        """Tell whether a result stays where it is; else it is moved to its call, or left out."""
+        """Return whether a result stays in place; else move it to its call, or leave it out."""
         found = self._open.pop(result[:3], None)
         if found is not None and result[:3] in self._near:
             return True
@@ -307,7 +204,7 @@ def _result_of(call: Call, text: str) -> Message:
 
 
 def is_closing(message: Message) -> bool:
-    """Tell whether a message is a result that `repair` has put in for one that never came."""
+    """Return whether a message is a result that `repair` inserted."""
     blocks = message.get("content")
     if isinstance(blocks, list):
         return bool(blocks) and all(isinstance(block, dict) and is_closing(block) for block in blocks)
@@ -315,30 +212,27 @@ def is_closing(message: Message) -> bool:
 
 
 def _together(put: Sequence[tuple[Call, Message]]) -> list[Message]:
-    """Return results as messages: blocks of Anthropic's in one of the user's, the others as they are."""
+    """Return results as messages; Anthropic's blocks share one user message."""
     blocks = [result for call, result in put if call.shape == "anthropic"]
     rest = [result for call, result in put if call.shape != "anthropic"]
     return [*rest, {"role": "user", "content": blocks}] if blocks else rest
 
 
 def woven(messages: Sequence[Message], first: int, edits: Edits) -> list[Message]:
-    """Return messages, numbered from `first` on, as they are read once repaired."""
+    """Return messages, numbered from `first`, with repairs applied."""
     found: list[Message] = []
     for number, message in enumerate(messages, first):
         found += [message if item is None else item for item in edits.get(number, _ITSELF)]
     return found
 
 
-# -- compaction ------------------------------------------------------------------------------------------
-
-
 def border(messages: Sequence[Message], wanted: int) -> int:
-    """Return how many messages from the front can be left out, `wanted` at most, parting no call from its result.
+    """Return how many leading messages, at most `wanted`, can be cut without separating a call from its result.
 
-    A call at the end that still waits for its result stays, and so does reasoning with what follows it.
+    A call at the end without a result is not cut, and reasoning stays with the message after it.
     """
     waiting: dict[tuple[str, ...], int] = {}
-    parts: list[tuple[int, int]] = []  # (call, result): the border does not fall between
+    parts: list[tuple[int, int]] = []  # (call, result): no cut in between
     for at, message in enumerate(messages):
         parts += [(waiting.pop(result[:3]), at) for result in results_in(message) if result[:3] in waiting]
         waiting.update((call[:3], at) for call in calls_in(message))
@@ -358,7 +252,7 @@ def border(messages: Sequence[Message], wanted: int) -> int:
 
 
 def leading_instructions(messages: Sequence[Message]) -> int:
-    """Return how many messages at the front are instructions (system, developer): they are never summarised."""
+    """Return the number of leading instructions (system, developer), which are never summarised."""
     count = 0
     while count < len(messages) and messages[count].get("role") in ("system", "developer"):
         count += 1

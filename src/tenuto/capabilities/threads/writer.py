@@ -1,15 +1,13 @@
-"""Writing to a thread: one line at a time, at the end that the writer knows, and again if it had moved.
+"""Writing to a thread: one line per commit, with optimistic concurrency.
 
-Every change of a thread is one commit that adds a line under the check that the line before it is still the
-last. Two writers therefore both land, in order: whoever was second reads the new end and tries again. A client
-remembers the ends that it has seen, so the next line costs one commit and no reading.
+Each commit adds a line and checks that the line before it is still the last. Of two concurrent writers the second
+gets a conflict, reads the new end and retries, so both lines are written in order. A client caches the ends of
+threads, so the next line costs one commit and no read.
 
-A commit is more than its line only where it must be: the first one of a thread adds the line `BEGAN` and the
-listing; one with a `key` the record that remembers it; one to a thread with a time to live renews the listing,
-which expires, and checks that it has not: so nothing is ever added to a thread that is over. Ending takes the
-listing away in the commit of the line `ENDED`. What a thread that is over leaves behind (records of keys, and
-its lines) is taken away by commits of their own, `release`: a crash before or between them leaves things that
-nobody reads.
+The first commit of a thread also adds the line `BEGAN` and the listing; one with a `key` adds an idempotency record;
+one to a thread with a ttl renews its listing and checks that it has not expired. Deleting removes the listing together
+with the line `ENDED`. Later commits (`release`) remove the remaining records and lines; a crash before or between them
+leaves only unreachable data.
 """
 
 from __future__ import annotations
@@ -19,51 +17,35 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from tenuto.capabilities.blobs import changes, held_in, lifted
-from tenuto.capabilities.context import Context, Fence, commit
-from tenuto.capabilities.threadlog import (
-    BEGAN,
-    DECISION,
-    ENDED,
-    FORKED,
-    MESSAGES,
-    REPAIR,
-    SUMMARY,
-    TOOL_CALL,
-    Line,
-    Log,
-    Place,
-    began_with,
-    parts_of,
-)
+from tenuto.capabilities._core.base import Context, Fence, commit
+from tenuto.capabilities._core.blobs import changes, held_in, lifted
+from tenuto.capabilities.threads.log import Kind, Line, Log, Place, began_with, parts_of
 from tenuto.errors import Conflict, InvalidInput, NotFound, StateConflict
 from tenuto.kernel import codec, keys
 from tenuto.kernel.contract import AnyCheck, Append, Check, CheckEnd, Delete, Forget, Put, Record, Write
-from tenuto.kernel.transact import Steps, backoff, settle
+from tenuto.kernel.transact import backoff, commit_once
 from tenuto.kernel.tree import LARGE
+from tenuto.kernel.work import Sleep, Work
 
-_KEPT: Final = 1_000
-"""So many ends are remembered by a client."""
+_CACHED: Final = 1_000
+"""The size of a client's cache of ends."""
 _KEY: Final = keys.pack("key")
 _FORK: Final = keys.pack("fork")
+DERIVED: Final = keys.pack("derived")
 _TRIM: Final = keys.pack("trim")
 _SOME: Final = 200
 _TRIMMED: Final = 7 * 86_400.0
-"""For so many seconds it is remembered how far a thread was taken away."""
-EVERY: Final = keys.pack("threads", "index", "every")
-OF_USER: Final = keys.pack("threads", "index", "user")
-
-
+"""The ttl of the record of how much of a thread was removed, in seconds."""
+INDEX: Final = keys.pack("threads", "index", "every")
+USER_INDEX: Final = keys.pack("threads", "index", "user")
 Guard = Callable[[Line | None], None]
-"""Raises `Conflict` if a line is not to be added behind the one given, or where the thread is not there: None."""
-
-
+"""Gets the last line, or None without a thread; raises `Conflict` to refuse the write."""
 Along = Callable[[int, int], Sequence[Write]]
-"""Returns what else a commit writes, given how many messages there are before and after it."""
+"""Returns further writes of a commit, given the numbers of messages before and after it."""
 
 
 class Info(NamedTuple):
-    """What the listing of a thread says."""
+    """The content of a thread's listing."""
 
     user: str | None
     created: float
@@ -71,10 +53,10 @@ class Info(NamedTuple):
 
 
 class Known(NamedTuple):
-    """The end of a thread as a writer knows it."""
+    """The cached end of a thread."""
 
     last: Line | None
-    """Without its data; None where there never was a line."""
+    """Without its data; None if there never was a line."""
     info: Info | None = None
     """None until it is needed."""
     version: int = 0
@@ -82,30 +64,30 @@ class Known(NamedTuple):
 
 
 class Ends:
-    """The ends of threads that one client has seen: hints, which every commit checks."""
+    """A client's cache of thread ends: hints, which every commit verifies."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Known] = {}  # no lock: a child forked while it was held would wait for ever
+        self._known: dict[str, Known] = {}  # no lock: a child forked while it is held would deadlock
 
     def get(self, thread: str) -> Known | None:
-        """Return what is known of a thread's end."""
+        """Return the cached end of a thread."""
         return self._known.get(thread)
 
     def put(self, thread: str, known: Known) -> None:
-        """Remember a thread's end; of too many, the one that is known longest is forgotten."""
+        """Cache the end of a thread; evict the oldest beyond the limit."""
         self._known[thread] = known
-        if len(self._known) > _KEPT:
-            with contextlib.suppress(KeyError, RuntimeError):  # another thread was at it
+        if len(self._known) > _CACHED:
+            with contextlib.suppress(KeyError, RuntimeError):  # another thread evicts too
                 del self._known[next(iter(self._known))]
 
     def forget(self, thread: str) -> None:
-        """Forget a thread's end: it was written to otherwise."""
+        """Evict the end of a thread."""
         self._known.pop(thread, None)
 
 
 @dataclass(slots=True)
 class Draft:
-    """A commit that adds a line, not yet made, and the end that it makes."""
+    """A commit that adds a line, and the end of the thread after it."""
 
     checks: list[AnyCheck]
     writes: list[Write]
@@ -113,7 +95,7 @@ class Draft:
     place: Place
     info: Info | None
     over: int = 0
-    """Where a thread begins again: the line with which it had begun before."""
+    """If a thread begins again: the first line of the earlier one."""
 
 
 class Writer:
@@ -127,7 +109,7 @@ class Writer:
         self._user = user
         self._ttl = ttl
         self._what = f"The thread {log.thread!r}"
-        self._listing = EVERY + keys.pack(log.thread)
+        self._listing = INDEX + keys.pack(log.thread)
 
     def add(
         self,
@@ -139,10 +121,10 @@ class Writer:
         fence: Fence | None = None,
         guard: Guard | None = None,
         along: Along | None = None,
-    ) -> Steps[Line]:
-        """Add a line, atomically, behind whatever the last one is; return it, or the one that has this `key`.
+    ) -> Work[Line]:
+        """Add a line at the end, atomically and durably; return it, or the earlier line with this `key`.
 
-        `count` is how many messages it holds; `along` is written in the same commit.
+        `count` is the number of messages in it; `along` is written in the same commit.
         """
         known, delays = self._ends.get(self._log.thread), _delays()
         while True:
@@ -152,7 +134,7 @@ class Writer:
                 draft = self._draft(known, kind, data, count, guard)
             except Conflict:
                 since = known.last.place.since if known.last is not None and self._log.is_live(known.last) else 0
-                known = None  # perhaps it is only that the end has moved
+                known = None  # the cached end may be stale: read it and try again
                 if not fresh:
                     continue
                 earlier = self._earlier(since, key, data)
@@ -170,7 +152,7 @@ class Writer:
                 if earlier is not None:
                     return earlier
                 known = None
-                yield next(delays)
+                yield Sleep(next(delays))
             else:
                 line = Line(draft.number, done.at, self._context.writer, None, kind, draft.place, None)
                 self._ends.put(self._log.thread, Known(line, draft.info, done.versions[0]))
@@ -178,18 +160,19 @@ class Writer:
                     yield from self.release(draft.over)
                 return line
 
-    def _lighten(self, draft: Draft, kind: int, data: Any) -> Steps[None]:
-        """Let the line of a draft refer to its large texts and bytes instead of holding them."""
+    def _lighten(self, draft: Draft, kind: int, data: Any) -> Work[None]:
+        """Store the large texts and bytes of a draft's line as blobs."""
         line = draft.writes[-1]
         if not isinstance(line, Append) or len(line.value) < LARGE:
             return
         light, contents = lifted(data)
-        for delay in backoff(None):
+        delays = backoff()
+        while True:
             yield from self._log.blobs.ensure(contents)
             try:
                 checks, writes = self._log.blobs.counted(changes(contents))
-            except Conflict:  # a sweep took one away that had just been there: it is stored again
-                yield delay
+            except Conflict:  # a sweep deleted one just now: store it again
+                yield Sleep(next(delays))
             else:
                 draft.checks += checks
                 draft.writes[-1] = self._log.pack(kind, draft.place, light)
@@ -197,7 +180,7 @@ class Writer:
                 return
 
     def known(self) -> Known:
-        """Return the end as it is stored."""
+        """Read the end from the store."""
         last = self._log.last()
         return Known(None if last is None else last._replace(data=None))
 
@@ -205,7 +188,7 @@ class Writer:
         known = self._informed(known)
         last = known.last if self._log.is_live(known.last) else None
         if last is not None and last.place.ttl is not None and known.info is None:
-            last = None  # its listing has expired: it is over
+            last = None  # its listing has expired, and the thread with it
         if guard is not None:
             guard(last)
         if last is None:
@@ -221,22 +204,22 @@ class Writer:
         return draft
 
     def _after(self, place: Place, number: int, kind: int, count: int) -> Place:
-        """Return what the thread amounts to after a line of a kind."""
+        """Return the place of the thread after a line of a kind."""
         since, messages, calls, decisions, summary, repair, ttl = place
-        if kind == MESSAGES:
+        if kind == Kind.MESSAGES:
             messages += count
-        elif kind == TOOL_CALL:
+        elif kind == Kind.TOOL_CALL:
             calls += 1
-        elif kind == DECISION:
+        elif kind == Kind.DECISION:
             decisions += 1
-        elif kind == SUMMARY:
+        elif kind == Kind.SUMMARY:
             summary = number
-        elif kind == REPAIR:
+        elif kind == Kind.REPAIR:
             repair = number
         return Place(since, messages, calls, decisions, summary, repair, ttl if self._ttl is None else self._ttl)
 
     def _informed(self, known: Known, *, always: bool = False) -> Known:
-        """Return what is known, with the listing where that is needed: for a user, or a time to live."""
+        """Return the end with its listing, if a user or ttl needs it."""
         if known.info is not None or known.last is None:
             return known
         if not always and self._user is None and self._ttl is None and known.last.place.ttl is None:
@@ -245,7 +228,7 @@ class Writer:
         return known if record is None else known._replace(info=info_of(record), version=record.version)
 
     def _renewed(self, last: Line, known: Known) -> tuple[Info | None, list[Write]]:
-        """Return what the listing should say, and the writes that make it so; mostly there are none."""
+        """Return the new content of the listing and its writes, usually none."""
         info = known.info
         ttl = self._ttl if self._ttl is not None else last.place.ttl
         if info is None:
@@ -254,7 +237,7 @@ class Writer:
         if info.user not in (None, owner):
             raise Conflict(
                 f"{self._what} belongs to the user {info.user!r}, not to {owner!r}; nothing was written. "
-                "Use the id of another thread."
+                "Use another thread id."
             )
         if ttl is None and owner == info.user:
             return info, []
@@ -262,17 +245,17 @@ class Writer:
         return info, self._listings(info, ttl)
 
     def _listings(self, info: Info, ttl: float | None) -> list[Write]:
-        """Return the writes of a thread's listing: among all, and among its user's."""
+        """Return the writes of a thread's listings, overall and for its user."""
         value = codec.encode(list(info))
         found: list[Write] = [Put(self._listing, value, ttl)]
         if info.user is not None:
-            found.append(Put(OF_USER + keys.pack(info.user, self._log.thread), value, ttl))
+            found.append(Put(USER_INDEX + keys.pack(info.user, self._log.thread), value, ttl))
         return found
 
     def beginning(
         self, known: Known, began: dict[str, Any] | None = None, place: Place | None = None, parent: str | None = None
     ) -> Draft:
-        """Return the commit with which the thread begins, with nothing in it or with the past of another."""
+        """Return the first commit of the thread, empty or with the past of another thread."""
         last, began = known.last, began or began_with(self._user)
         number = last.number + 1 if last is not None else 1
         place = Place(
@@ -283,14 +266,12 @@ class Writer:
             self._ttl,
         )
         info = Info(self._user, self._kernel.now(), parent)
-        writes = [*self._listings(info, self._ttl), self._log.pack(BEGAN, place, began)]
-        over = last.place.since if last is not None and last.kind != ENDED else 0
+        writes = [*self._listings(info, self._ttl), self._log.pack(Kind.BEGAN, place, began)]
+        over = last.place.since if last is not None and last.kind != Kind.ENDED else 0
         return Draft([CheckEnd(self._log.own, number - 1)], writes, number, place, info, over)
 
-    # -- keys ------------------------------------------------------------------------------------------------
-
     def _remember(self, draft: Draft, key: str | None) -> bytes | None:
-        """Let the commit remember that it was made with this key; return where."""
+        """Add the idempotency record of `key` to the commit; return the record's key."""
         if key is None:
             return None
         where = self._key_record(draft.place.since, key)
@@ -299,14 +280,14 @@ class Writer:
         return where
 
     def _earlier(self, since: int, key: str | None, data: Any) -> Line | None:
-        """Return the line that was added with this key before, or raise `Conflict` if it says something else."""
+        """Return the earlier line with this key, if any; raise `Conflict` if its messages differ."""
         record = self._kernel.read([self._key_record(since, key)])[0] if key is not None else None
         if record is None:
             return None
         line = self._log.line(codec.decode(record.value))
         if line.data != codec.decode(codec.encode(data)):
             raise Conflict(
-                f"{self._what} has had an append with the key {key!r} before, of other messages (up to number "
+                f"{self._what} already has an append with the key {key!r}, of other messages (up to number "
                 f"{line.place.messages}); nothing was written. Read those, or use another key."
             )
         return line
@@ -314,29 +295,27 @@ class Writer:
     def _key_record(self, since: int, key: str) -> bytes:
         return self._log.own + _KEY + keys.pack(since) + keys.named(key, "key")
 
-    # -- forks -----------------------------------------------------------------------------------------------
+    def fork(self, child: str, at: int | None, user: str | None, ttl: float | None) -> Work[None]:
+        """Create a thread that shares this one's messages up to number `at`, atomically.
 
-    def fork(self, child: str, at: int | None, user: str | None, ttl: float | None) -> Steps[None]:
-        """Let another thread begin with this one's past up to message `at`, atomically, copying no message.
-
-        A record beside the part that it shares says so, and keeps that part when this thread is over.
+        A record protects the shared part when this thread is deleted.
         """
         delays = _delays()
         while True:
             view = self._log.view()
             if view is None:
-                raise NotFound(f"{self._what} is not there, so nothing can be forked from it; append to it first.")
+                raise NotFound(f"{self._what} does not exist, so it cannot be forked. Append to it first.")
             upto = view.place.messages if at is None else at
             if not 0 <= upto <= view.place.messages:
-                raise InvalidInput(f"{self._what} has {view.place.messages} messages; at={at} is none of them, nor 0.")
+                raise InvalidInput(f"{self._what} has {view.place.messages} messages; at={at} is out of range.")
             known = self._informed(Known(view.head._replace(data=None)), always=True)
             owner = user if user is not None or known.info is None else known.info.user
             life = ttl if ttl is not None else view.place.ttl
             other = Writer(self._context, self._ends, Log(self._context, child), owner, life)
             there = other.known()
             if other._log.is_live(there.last):
-                raise Conflict(f"{other._what} is there already; nothing was written. Fork into another id.")
-            mine = self._draft(known, FORKED, {"thread": child, "at": upto})
+                raise Conflict(f"{other._what} already exists; nothing was written. Fork into another id.")
+            mine = self._draft(known, Kind.FORKED, {"thread": child, "at": upto})
             parts, place, summary, mended = view.cut(upto)
             begins = other.beginning(there, began_with(owner, parts, summary, mended), place, self._log.thread)
             shared = Log(self._context, parts[-1].thread)
@@ -345,7 +324,7 @@ class Writer:
             self._ends.forget(child)
             try:
                 if mine.place.since != view.place.since:
-                    raise StateConflict("It was over before this commit.")  # noqa: TRY301 - tried again like any other
+                    raise StateConflict("The thread began again.")  # noqa: TRY301 - retried like any conflict
                 yield from commit(
                     self._context,
                     [*mine.checks, *begins.checks],
@@ -354,22 +333,20 @@ class Writer:
                     self._what,
                 )
             except StateConflict:
-                yield next(delays)
+                yield Sleep(next(delays))
             else:
                 if begins.over:
                     yield from other.release(begins.over)
                 return
 
-    # -- the end ---------------------------------------------------------------------------------------------
-
-    def end(self) -> Steps[bool]:
-        """End the thread, atomically; tell whether it was there. Others that were forked from it keep their past."""
+    def end(self) -> Work[bool]:
+        """Delete the thread, atomically and durably; return whether it existed. Forks keep their messages."""
         self._ends.forget(self._log.thread)
         delays = _delays()
         while True:
             last = self._log.last()
-            if last is not None and last.kind == ENDED:
-                yield from self.release(last.place.since)  # whoever ended it may have been killed before it was done
+            if last is not None and last.kind == Kind.ENDED:
+                yield from self.release(last.place.since)  # its deleter may have been killed before releasing
                 return False
             if last is None or not self._log.is_live(last):
                 return False
@@ -377,26 +354,26 @@ class Writer:
             writes: list[Write] = [Delete(self._listing)]
             user = info_of(record).user if record is not None else None
             if user is not None:
-                writes.append(Delete(OF_USER + keys.pack(user, self._log.thread)))
-            writes.append(self._log.pack(ENDED, last.place, {}))
+                writes.append(Delete(USER_INDEX + keys.pack(user, self._log.thread)))
+            writes.append(self._log.pack(Kind.ENDED, last.place, {}))
             try:
                 yield from commit(self._context, [CheckEnd(self._log.own, last.number)], writes, None, self._what)
             except StateConflict:
-                yield next(delays)
+                yield Sleep(next(delays))
             else:
                 yield from self.release(last.place.since)
                 return True
 
-    def release(self, since: int) -> Steps[None]:
-        """Take away what a thread that is over has left, unless others have it as their past.
+    def release(self, since: int) -> Work[None]:
+        """Remove the data of an ended thread, unless forks share it; then of the ended threads that it shared.
 
-        `since` is the line with which it began: the thread of that name may have begun again. Whatever it had as
-        its own past is let go with it, and that may be the last thing for which an older thread was kept.
+        `since` is its first line: a thread of the same id may have begun again.
         """
         log = self._log
         while True:
-            while found := self._kernel.scan(log.own + _KEY + keys.pack(since), limit=500):
-                yield from settle(self._kernel, [], [Delete(record.key) for record in found])
+            for part in (_KEY, DERIVED):
+                while found := self._kernel.scan(log.own + part + keys.pack(since), limit=500):
+                    yield from commit_once(self._kernel, [], [Delete(record.key) for record in found])
             if self._kernel.scan(log.own + _FORK + keys.pack(since), limit=1):
                 return
             began = self._kernel.entries(log.own, after=since - 1, limit=1)
@@ -406,16 +383,16 @@ class Writer:
                 return
             shared = Log(self._context, parts[-1].thread)
             gone = fork_record(shared, parts[-1].since, log.thread, since)
-            yield from settle(self._kernel, [], [Delete(gone)])
+            yield from commit_once(self._kernel, [], [Delete(gone)])
             last, log, since = shared.last(), shared, parts[-1].since
-            if last is None or (last.kind != ENDED and last.place.since == since):
+            if last is None or (last.kind != Kind.ENDED and last.place.since == since):
                 return
 
-    def _trim(self, log: Log, since: int) -> Steps[None]:
-        """Take away what the lines of a thread that is over say, and the large parts they refer to, some at a time.
+    def _trim(self, log: Log, since: int) -> Work[None]:
+        """Remove the lines of an ended thread, and their blob references, some per commit.
 
-        The last line of the stream stays, for whoever goes on behind it. A record notes how far this is, and each
-        commit checks it: of two that are at it at once only one counts a reference down.
+        The last line of the stream stays, because the next one continues its numbers. Each commit checks a progress
+        record, so that two processes do not decrement a reference twice.
         """
         mark = log.own + _TRIM + keys.pack(since)
         while True:
@@ -423,22 +400,19 @@ class Writer:
             found = _over(log, since, codec.decode(noted.value) if noted is not None else since)
             if not found:
                 return
-            by: dict[bytes, int] = {}
-            for digest in (digest for _, held in found for digest in held):
-                by[digest] = by.get(digest, 0) - 1
-            checks, counted = log.blobs.counted(by)
+            checks, counted = log.blobs.counted(changes((), (digest for _, held in found for digest in held)))
             gone = Forget(log.own, found[0][0], found[-1][0])
             done = Put(mark, codec.encode(found[-1][0] + 1), _TRIMMED)
             try:
-                yield from settle(
+                yield from commit_once(
                     self._kernel, [Check(mark, noted.version if noted else 0), *checks], [gone, done, *counted]
                 )
             except Conflict:
-                yield 0.005  # another is at it, or a reference was counted meanwhile
+                yield Sleep(0.005)  # another process removes them too, or a reference count changed
 
 
 def _over(log: Log, since: int, first: int) -> list[tuple[int, set[bytes]]]:
-    """Return the next lines of a thread that is over, as their numbers and the large parts that they refer to."""
+    """Return the next lines of an ended thread: their numbers and the blobs to which they refer."""
     last = log.last()
     found: list[tuple[int, set[bytes]]] = []
     for entry in log.context.kernel.entries(log.own, after=first - 1, limit=_SOME):
@@ -455,20 +429,20 @@ def _over(log: Log, since: int, first: int) -> list[tuple[int, set[bytes]]]:
 
 
 def _delays() -> Iterator[float]:
-    """Yield how long to wait before each further attempt: mostly nothing, and there is always another.
+    """Yield the delay before each retry, without end: three retries at once, then a back-off.
 
-    A writer that waits comes back in the middle of somebody's commit, and loses again; one that tries at once
-    after it lost is as early as the one that won. So it tries a few times before it gives way.
+    A writer that waits wakes in the middle of another commit and loses again; one that retries at once has a chance.
     """
-    for delay in backoff(None, most=0.02):
-        yield from (0.0, 0.0, 0.0, delay)
+    delays = backoff(most=0.02)
+    while True:
+        yield from (0.0, 0.0, 0.0, next(delays))
 
 
 def info_of(record: Record) -> Info:
-    """Return what a listing says."""
+    """Return the content of a listing."""
     return Info(*codec.decode(record.value)[:3])
 
 
 def fork_record(shared: Log, since: int, child: str, child_since: int) -> bytes:
-    """Return the key of the record that keeps a part of a thread for one that has it as its past."""
+    """Return the key of the record that protects a part of a thread for a fork."""
     return shared.own + _FORK + keys.pack(since, child, child_since)

@@ -1,58 +1,43 @@
-"""Workflows: documented procedures, step by step, with what became of each.
+"""Workflows: documented procedures, with the status and result of each step.
 
-Keys, below the tenant: `(name, "workflow", "document")` is the workflow with all its steps; `(name, "workflow", "result",
-uid)` what a step came to; the stream `(name, "workflow")` its history; `("workflows", "index", "every", name)` and
-`("workflows", "index", "user", user, name)` list them.
+Keys, below the tenant: `(name, "workflow", "document")` is the workflow with its steps; `(name, "workflow", "result",
+uid)` the result of a step; the stream `(name, "workflow")` its history; `("workflows", "index", "every", name)` and
+`("workflows", "index", "user", user, name)` list workflows.
 
-Each change is one commit: it checks that the document is as it was read, writes it, the result if there is one, and the
-line that tells of it. So several processes may work on one workflow: a change made on what somebody else has changed
-meanwhile is made anew on that. A crash leaves the document as it was before or after.
+Each change is one commit that checks the document's version and writes document, result and history line. After a
+conflict the change is applied again to the new document, so several processes may work on one workflow.
 
-`resume` carries out what is left as steps of the run `workflow:NAME`, one at a time by one process at a time. The run's
-log is the truth about what was carried out, and the document follows it: before a step, a commit says that it is in
-progress and which run has it; then the run writes its intent, calls the action and writes the result; then a commit
-writes the result into the document. A crash between the last two leaves a step that is in progress here and done there:
-resuming finds its result and calls nothing. One between intent and result leaves a step in doubt, as in any run. One
-between the first two leaves a step that was not begun, since the run knows nothing of it. A step that somebody began by
-hand and that nobody ended is in doubt too, and is written into the run's log as that.
+`resume` executes the remaining steps in the run `workflow:NAME`, one process at a time; see `resume.py` for its commits.
+A crash between a step's intent and result leaves it in doubt, as in any run. So does a step that was started by hand
+and never ended. A crash before the intent leaves a step that has not started.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
-from tenuto.capabilities import outcomes, procedure
-from tenuto.capabilities.arguments import Described
-from tenuto.capabilities.context import Context, stamp
-from tenuto.capabilities.procedure import (
-    BLOCKED,
-    COMPLETED,
+from tenuto.capabilities._core.base import Context, Timed, must_limit, stamp
+from tenuto.capabilities.runs import Effect, Engine, Retry, Verify, to_stored
+from tenuto.capabilities.tasks import is_gone, owner
+from tenuto.capabilities.workflows import document
+from tenuto.capabilities.workflows.document import (
     DONE,
-    FAILED,
-    IN_PROGRESS,
-    PENDING,
-    SKIPPED,
     Document,
     Label,
     StepRecord,
     WorkflowInfo,
+    WorkflowStatus,
     WorkflowStep,
 )
-from tenuto.capabilities.replay import Past
-from tenuto.capabilities.run import Run
-from tenuto.capabilities.runlog import INTENT, Identity, Op
-from tenuto.capabilities.running import Engine, Running
-from tenuto.capabilities.stepping import Effect, Retry, Step, Verify, stepping
-from tenuto.capabilities.task import is_gone, owner
-from tenuto.errors import Conflict, InDoubt, InvalidInput, NotFound, Paused, StorageUnavailable, Waiting
+from tenuto.capabilities.workflows.resume import resume_workflow
+from tenuto.errors import Conflict, InvalidInput, NotFound
 from tenuto.kernel import codec, keys
-from tenuto.kernel.clock import Clock
 from tenuto.kernel.contract import Append, Check, Delete, Put, Write
 from tenuto.kernel.durations import Duration, moment
-from tenuto.kernel.transact import Steps, backoff, paced, settle
-from tenuto.kernel.work import Work, worked
+from tenuto.kernel.transact import backoff, commit_once
+from tenuto.kernel.work import Sleep, Work, on_caller, on_store
 
 _EVERY: Final = keys.pack("workflows", "index", "every")
 _OF_USER: Final = keys.pack("workflows", "index", "user")
@@ -60,7 +45,7 @@ _PAGE: Final = 500
 
 
 class Action(NamedTuple):
-    """What a step calls when its workflow is resumed."""
+    """The function that executes a step."""
 
     fn: Callable[[WorkflowStep], Any]
     effect: Effect = "idempotent"
@@ -73,7 +58,7 @@ Actions = dict[str, Action]
 
 
 class WorkflowEvent(NamedTuple):
-    """Something that happened to a workflow."""
+    """An event in a workflow's history."""
 
     number: int
     at: datetime
@@ -82,12 +67,12 @@ class WorkflowEvent(NamedTuple):
     step: Label | None
     action: str | None
     detail: Any
-    """The error, the reason, or the steps that were added and taken out."""
+    """The error, the reason, or the added and removed steps."""
     writer: str
     correlation_id: str | None
 
 
-class Workflows:
+class Workflows(Timed):
     """The workflows of a tenant."""
 
     def __init__(self, engine: Engine, actions: Actions) -> None:
@@ -96,101 +81,105 @@ class Workflows:
         self._kernel = engine.context.kernel
         self._actions = actions
 
-    @property
-    def clock(self) -> Clock:
-        """Return the clock by which calls wait."""
-        return self._context.clock
+    @on_store
+    def create(self, name: str, steps: Sequence[Any], *, user: str | None = None) -> Work[Workflow]:
+        """Create a workflow durably and return it; return the existing one if it has the same steps.
 
-    @paced
-    def create(self, name: str, steps: Sequence[Any], *, user: str | None = None) -> Steps[Workflow]:
-        """Write a workflow down, durably, and return it. Doing it again returns the stored one, as far as it has come.
-
-        A step is a dict with an `action`; it may say its number (`step`), `status`, `result`, and whatever else the
-        action needs. The same name with other steps is a `Conflict`: change them with `edit`.
+        A step is a dict with an `action` and optionally its number (`step`), `status`, `result`, and other data for the
+        action. The same name with other steps raises `Conflict`: use `edit`.
         """
         place = _Place(self._context, name)
         now = self._kernel.now()
-        fresh, results = procedure.steps_of(steps, now)
+        fresh, results = document.steps_of(steps, now)
         who = None if user is None else keys.name(user, "user")
         while True:
             found, _ = place.read()
             if found is not None:
-                if not procedure.same_steps(found.steps, fresh):
+                if not document.same_steps(found.steps, fresh):
                     raise Conflict(
-                        f"There is a workflow {name!r} with other steps; it stays as it is. Use another name, or change "
+                        f"The workflow {name!r} exists with other steps; nothing was written. Use another name, or change "
                         f"it with workflows.get({name!r}).edit(steps).",
                         [place.key],
                     )
                 if who not in (None, found.user):
                     raise Conflict(
-                        f"The workflow {name!r} belongs to the user {found.user!r}, not to {who!r}.", [place.key]
+                        f"The workflow {name!r} belongs to the user {found.user!r}, not to {who!r}. Use another name.",
+                        [place.key],
                     )
                 return self._handle(place, found)
             doc = Document(name, who, tuple(fresh), now, now)
-            writes = [Put(_EVERY + keys.named(name, "workflow"), b"")]
-            if who is not None:
-                writes.append(Put(_OF_USER + keys.pack(who) + keys.named(name, "workflow"), b""))
+            listed = [Put(where, b"") for where in place.listings(doc)]
             try:
-                yield from place.write(doc, 0, "created", results=results, also=writes)
+                yield from place.write(doc, 0, "created", results=results, also=listed)
             except Conflict:
-                yield 0.002
+                yield Sleep(0.002)
             else:
                 return self._handle(place, doc)
 
     def get(self, name: str) -> Workflow:
-        """Return a workflow as it is now; `NotFound` if there is none."""
+        """Return a workflow; `NotFound` if there is none."""
         place = _Place(self._context, name)
         return self._handle(place, place.must()[0])
 
-    def list(self, status: str | None = None, user: str | None = None, *, limit: int = 1_000) -> list[Workflow]:
-        """Return workflows by name: all, those in a status, those of a user. "active" are all that are not completed."""
-        if status is not None and status not in (*procedure.STATUSES, "active"):
-            raise InvalidInput(f"A workflow is {', '.join(procedure.STATUSES)}, or active; not {status!r}.")
+    def list(
+        self,
+        status: WorkflowStatus | Literal["active"] | None = None,
+        user: str | None = None,
+        *,
+        limit: int = 1_000,
+        after: str | None = None,
+    ) -> list[Workflow]:
+        """Return up to `limit` workflows by name, of a status or user or all, from the name after `after`.
+
+        The status "active" means not completed.
+        """
+        must_limit(limit)
+        if status is not None and status not in (*document.STATUSES, "active"):
+            raise InvalidInput(f"status must be one of {', '.join(document.STATUSES)} or active; not {status!r}.")
         found: list[Workflow] = []
-        for doc in self._documents(user):
-            if status in (None, doc.status) or (status == "active" and doc.status != COMPLETED):
+        for doc in self._documents(user, after):
+            if status in (None, doc.status) or (status == "active" and doc.status != "completed"):
                 found.append(self._handle(_Place(self._context, doc.name), doc))
                 if len(found) >= limit:
                     break
         return found
 
-    @paced
-    def delete(self, name: str) -> Steps[bool]:
-        """Take a workflow and its results away, durably; tell whether it was there. Its history and its run stay."""
+    @on_store
+    def delete(self, name: str) -> Work[bool]:
+        """Delete a workflow and its results durably; return whether it existed. Its history and run stay."""
         place = _Place(self._context, name)
-        for delay in backoff(None):
+        delays = backoff()
+        while True:
             doc, version = place.read()
             if doc is None:
                 return False
-            gone: list[Write] = [Delete(place.key), Delete(_EVERY + keys.named(name, "workflow"))]
-            if doc.user is not None:
-                gone.append(Delete(_OF_USER + keys.pack(doc.user) + keys.named(name, "workflow")))
-            gone += [Delete(place.result_key(one.uid)) for one in doc.steps if one.has_result][:900]
-            gone.append(place.line("deleted", None, None))
+            results = [place.result_key(one.uid) for one in doc.steps if one.has_result][:900]
+            gone = [Delete(where) for where in (place.key, *place.listings(doc), *results)]
             try:
-                yield from settle(self._kernel, [Check(place.key, version)], gone)
+                yield from commit_once(
+                    self._kernel, [Check(place.key, version)], [*gone, place.line("deleted", None, None)]
+                )
             except Conflict:
-                yield delay
+                yield Sleep(next(delays))
             else:
                 return True
-        raise AssertionError("the back-off never ends")
 
-    def _documents(self, user: str | None) -> Iterator[Document]:
+    def _documents(self, user: str | None, after: str | None = None) -> Iterator[Document]:
         prefix = _EVERY if user is None else _OF_USER + keys.pack(keys.name(user, "user"))
-        after: bytes | None = None
-        while page := self._kernel.scan(prefix, after=after, limit=_PAGE):
-            after = page[-1].key
+        seen = None if after is None else prefix + keys.named(after, "name")
+        while page := self._kernel.scan(prefix, after=seen, limit=_PAGE):
+            seen = page[-1].key
             names = [str(keys.unpack(one.key)[-1]) for one in page]
             for record in self._kernel.read([_Place(self._context, name).key for name in names]):
                 if record is not None:
-                    yield procedure.document(record.value)
+                    yield document.document(record.value)
 
     def _handle(self, place: _Place, doc: Document) -> Workflow:
         return Workflow(self._engine, self._actions, place, doc, place.results(doc))
 
 
 class _Place:
-    """Where one workflow is kept."""
+    """The keys and records of one workflow."""
 
     def __init__(self, context: Context, name: str) -> None:
         self.context = context
@@ -198,17 +187,21 @@ class _Place:
         self.stream = keys.named(name, "workflow") + keys.pack("workflow")
         self.key = self.stream + keys.pack("document")
 
+    def listings(self, doc: Document) -> list[bytes]:
+        of_user = [] if doc.user is None else [_OF_USER + keys.pack(doc.user, self.name)]
+        return [_EVERY + keys.pack(self.name), *of_user]
+
     def result_key(self, uid: str) -> bytes:
         return self.stream + keys.pack("result", uid)
 
     def read(self) -> tuple[Document | None, int]:
         record = self.context.kernel.read([self.key])[0]
-        return (None, 0) if record is None else (procedure.document(record.value), record.version)
+        return (None, 0) if record is None else (document.document(record.value), record.version)
 
     def must(self) -> tuple[Document, int]:
         doc, version = self.read()
         if doc is None:
-            raise NotFound(f"There is no workflow {self.name!r}. See which there are with workflows.list().")
+            raise NotFound(f"There is no workflow {self.name!r}. List the workflows with workflows.list().")
         return doc, version
 
     def results(self, doc: Document) -> dict[str, Any]:
@@ -231,15 +224,15 @@ class _Place:
         *,
         results: Mapping[str, Any] | None = None,
         also: Sequence[Write] = (),
-    ) -> Steps[None]:
-        """Commit a workflow as it is to be, if it is still as it was read."""
+    ) -> Work[None]:
+        """Commit a changed workflow if its version is still the one read."""
         held = [Put(self.result_key(uid), codec.encode(value)) for uid, value in (results or {}).items()]
         writes = [Put(self.key, doc.stored()), *held, *also, self.line(what, step, detail)]
-        yield from settle(self.context.kernel, [Check(self.key, version)], writes)
+        yield from commit_once(self.context.kernel, [Check(self.key, version)], writes)
 
 
-class Workflow:
-    """A workflow in hand. `steps`, `status` and `progress` tell what this handle has read or written last."""
+class Workflow(Timed):
+    """A workflow. `steps`, `status` and `progress` are those that this handle last read or wrote."""
 
     def __init__(self, engine: Engine, actions: Actions, place: _Place, doc: Document, results: dict[str, Any]) -> None:
         self._engine = engine
@@ -251,55 +244,50 @@ class Workflow:
         self.name = doc.name
 
     @property
-    def clock(self) -> Clock:
-        """Return the clock by which calls wait."""
-        return self._context.clock
-
-    @property
     def user(self) -> str | None:
-        """Return whose workflow it is."""
+        """Return the user of the workflow."""
         return self._doc.user
 
     @property
-    def status(self) -> str:
-        """Return where it stands: pending, in_progress, completed, failed or blocked."""
+    def status(self) -> WorkflowStatus:
+        """Return the status: pending, in_progress, completed, failed or blocked."""
         return self._doc.status
 
     @property
     def progress(self) -> float:
-        """Return which part of its steps is done, from 0 to 1."""
+        """Return the share of its steps that is done, from 0 to 1."""
         return sum(one.status in DONE for one in self._doc.steps) / len(self._doc.steps)
 
     @property
     def run_id(self) -> str:
-        """Return the run that carries it out."""
+        """Return the id of the run that executes it."""
         again = "" if self._doc.generation == 1 else f"#{self._doc.generation}"
         return f"workflow:{self.name}{again}"
 
     @property
     def steps(self) -> list[WorkflowStep]:
         """Return all steps in order."""
-        return [procedure.shown(self._doc, one, self._results) for one in self._doc.steps]
+        return [document.shown(self._doc, one, self._results) for one in self._doc.steps]
 
     def step(self, step: Label) -> WorkflowStep:
-        """Return one step, as it is now; `NotFound` if there is none."""
+        """Read and return one step; `NotFound` if there is none."""
         self.refresh()
-        return procedure.shown(self._doc, self._doc.step(step), self._results)
+        return document.shown(self._doc, self._doc.step(step), self._results)
 
     def next_incomplete_step(self) -> WorkflowStep | None:
-        """Return the first step that is neither completed nor skipped, as it is now; None when all is done."""
+        """Read and return the first step that is neither completed nor skipped; None when all are done."""
         self.refresh()
         left = self._doc.next()
-        return None if left is None else procedure.shown(self._doc, left, self._results)
+        return None if left is None else document.shown(self._doc, left, self._results)
 
     def refresh(self) -> Workflow:
-        """Read it again, and return it."""
+        """Read the workflow again and return it."""
         self._doc = self._place.must()[0]
         self._results = self._place.results(self._doc)
         return self
 
     def history(self, after: int = 0) -> list[WorkflowEvent]:
-        """Return everything that happened to it, oldest first; `after` leaves out what is known."""
+        """Return the events after a number, oldest first."""
         found: list[WorkflowEvent] = []
         while page := self._context.kernel.entries(self._place.stream, after=after, limit=_PAGE):
             for entry in page:
@@ -310,7 +298,7 @@ class Workflow:
         return found
 
     def info(self) -> WorkflowInfo:
-        """Return how far it has come, as this handle has read it."""
+        """Return status and progress, as this handle last read them."""
         left, doc = self._doc.next(), self._doc
         label = None if left is None else left.label
         return WorkflowInfo(
@@ -318,7 +306,7 @@ class Workflow:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain data, as this handle has read it."""
+        """Return the workflow as plain data, as this handle last read it."""
         left = self._doc.next()
         return {
             "name": self.name,
@@ -329,73 +317,72 @@ class Workflow:
             "steps": [one.as_dict() for one in self.steps],
         }
 
-    # -- by hand ---------------------------------------------------------------------------------------------------
-
-    @paced
-    def start(self, step: Label, *, again: bool = False) -> Steps[WorkflowStep]:
-        """Begin a step, durably. One that is in somebody else's hands is a `Conflict`, unless he is gone, or with `again`."""
+    @on_store
+    def start(self, step: Label, *, again: bool = False) -> Work[WorkflowStep]:
+        """Start a step durably; `Conflict` if another live process has started it, unless `again`."""
         mine = owner(self._context.writer)
 
         def begun(old: StepRecord) -> StepRecord:
             other = old.by
-            if old.status == IN_PROGRESS and other is not None and not again:
+            if old.status == "in_progress" and other is not None and not again:
                 if other.get("pid") == mine["pid"] and other.get("host") == mine["host"]:
                     return old
                 if "run" in other or not is_gone(other):
                     where = f"the run {other['run']!r}" if "run" in other else f"process {other['pid']}"
                     raise Conflict(
-                        f"Step {step!r} of the workflow {self.name!r} is in the hands of {other['writer']} ({where}). "
-                        "If that one is gone, start it with again=True."
+                        f"Step {step!r} of the workflow {self.name!r} was started by {other['writer']} ({where}); nothing "
+                        "was written. If that process is gone, start the step with again=True."
                     )
             return self._started(old, mine)
 
         return (yield from self._step(step, "started", begun))
 
-    @paced
-    def complete(self, step: Label, result: Any = None) -> Steps[WorkflowStep]:
-        """Say that a step is done, durably, and what came of it. What is done stays done: doing it again is a `Conflict`."""
-        return (yield from self._step(step, "completed", self._completed, result=outcomes.kept(result)[0]))
+    @on_store
+    def complete(self, step: Label, result: Any = None) -> Work[WorkflowStep]:
+        """Complete a step durably with a result; `Conflict` if it is already done."""
+        return (yield from self._step(step, "completed", self._completed, result=to_stored(result)[0]))
 
-    @paced
-    def fail(self, step: Label, error: str | BaseException) -> Steps[WorkflowStep]:
-        """Say that a step failed, durably, and why; it is the next one to be done."""
+    @on_store
+    def fail(self, step: Label, error: str | BaseException) -> Work[WorkflowStep]:
+        """Mark a step durably as failed; it is then the next one to execute."""
         said = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
         return (yield from self._step(step, "failed", lambda old: self._failed(old, said), detail=said))
 
-    @paced
-    def block(self, step: Label, reason: str) -> Steps[WorkflowStep]:
-        """Say that a step cannot be done for now, durably, and why; `resume` stops before it."""
+    @on_store
+    def block(self, step: Label, reason: str) -> Work[WorkflowStep]:
+        """Block a step durably; `resume` stops before it."""
+        said = str(reason)
+        change = self._step(
+            step, "blocked", lambda old: old._replace(status="blocked", reason=said, by=None), detail=said
+        )
+        return (yield from change)
 
-        def blocked(old: StepRecord) -> StepRecord:
-            return old._replace(status=BLOCKED, reason=str(reason), by=None)
-
-        return (yield from self._step(step, "blocked", blocked, detail=str(reason)))
-
-    @paced
-    def unblock(self, step: Label) -> Steps[WorkflowStep]:
-        """Say that a step can be done again, durably."""
+    @on_store
+    def unblock(self, step: Label) -> Work[WorkflowStep]:
+        """Unblock a step durably."""
 
         def free(old: StepRecord) -> StepRecord:
-            return old._replace(status=PENDING, reason=None) if old.status == BLOCKED else old
+            return old._replace(status="pending", reason=None) if old.status == "blocked" else old
 
         return (yield from self._step(step, "unblocked", free))
 
-    @paced
-    def skip(self, step: Label, reason: str | None = None) -> Steps[WorkflowStep]:
-        """Say that a step need not be done, durably."""
+    @on_store
+    def skip(self, step: Label, reason: str | None = None) -> Work[WorkflowStep]:
+        """Skip a step durably."""
 
         def skipped(old: StepRecord) -> StepRecord:
-            return old._replace(status=SKIPPED, reason=reason, ended=self._context.kernel.now(), by=None)
+            return old._replace(status="skipped", reason=reason, ended=self._context.kernel.now(), by=None)
 
         return (yield from self._step(step, "skipped", skipped, detail=reason))
 
-    @paced
-    def edit(self, steps: Sequence[Any]) -> Steps[Workflow]:
-        """Give it other steps, durably, also while it runs: added, moved, renumbered, taken out. What is done stays done."""
-        fresh, results = procedure.steps_of(steps, self._context.kernel.now())
-        for delay in backoff(None):
+    @on_store
+    def edit(self, steps: Sequence[Any]) -> Work[Workflow]:
+        """Replace the steps durably, also while it runs; done steps stay done."""
+        fresh, results = document.steps_of(steps, self._context.kernel.now())
+        delays = backoff()
+        while True:
             doc, version = self._place.must()
-            new = procedure.edited(doc, fresh, self._context.kernel.now())
+            new = document.edited(doc, fresh, self._context.kernel.now())
             there = {one.uid for one in new.steps}
             detail = {
                 "added": [[one.label, one.action] for one in new.steps if doc.by_uid(one.uid) is None],
@@ -405,12 +392,11 @@ class Workflow:
                 held = {uid: value for uid, value in results.items() if uid in there}
                 yield from self._place.write(new, version, "edited", detail=detail, results=held)
             except Conflict:
-                yield delay
+                yield Sleep(next(delays))
             else:
                 self._doc = new
                 self._results = self._place.results(new)
                 return self
-        raise AssertionError("the back-off never ends")
 
     def _step(
         self,
@@ -421,127 +407,55 @@ class Workflow:
         result: Any = None,
         detail: Any = None,
         known: StepRecord | None = None,
-    ) -> Steps[WorkflowStep]:
-        """Change one step, on what is there now; one that is `known` may have been renumbered, or taken out."""
-        for delay in backoff(None):
+    ) -> Work[WorkflowStep]:
+        """Change one step atomically and durably; a `known` one may have been renumbered or removed."""
+        delays = backoff()
+        while True:
             doc, version = self._place.must()
             old = doc.step(label) if known is None else doc.by_uid(known.uid) or known
             if old.status in DONE:
                 raise Conflict(
-                    f"Step {old.label!r} of the workflow {self.name!r} is {old.status}; what is done stays done, and nothing "
-                    "was written."
+                    f"Step {old.label!r} of the workflow {self.name!r} is already {old.status}; nothing was written. "
+                    "Add another step with edit()."
                 )
             new = change(old)
             if new == old:
                 self._doc = doc
-                return procedure.shown(doc, old, self._results)
-            new = new._replace(has_result=new.status == COMPLETED and result is not None)
+                return document.shown(doc, old, self._results)
+            new = new._replace(has_result=new.status == "completed" and result is not None)
             doc = doc.replaced(new, self._context.kernel.now())
             try:
                 held = {new.uid: result} if new.has_result else {}
                 yield from self._place.write(doc, version, what, new, detail, results=held)
             except Conflict:
-                yield delay
+                yield Sleep(next(delays))
             else:
                 self._doc, self._results = doc, {**self._results, **held}
-                return procedure.shown(doc, new, self._results)
-        raise AssertionError("the back-off never ends")
+                return document.shown(doc, new, self._results)
 
     def _started(self, old: StepRecord, by: dict[str, Any]) -> StepRecord:
         now = self._context.kernel.now()
         return old._replace(
-            status=IN_PROGRESS, attempts=old.attempts + 1, started=now, ended=None, error=None, reason=None, by=by
+            status="in_progress", attempts=old.attempts + 1, started=now, ended=None, error=None, reason=None, by=by
         )
 
     def _completed(self, old: StepRecord) -> StepRecord:
-        return old._replace(status=COMPLETED, ended=self._context.kernel.now(), error=None, reason=None)
+        return old._replace(status="completed", ended=self._context.kernel.now(), error=None, reason=None)
 
     def _failed(self, old: StepRecord, said: str) -> StepRecord:
-        return old._replace(status=FAILED, error=said[:20_000], ended=self._context.kernel.now(), by=None)
+        return old._replace(status="failed", error=said[:20_000], ended=self._context.kernel.now(), by=None)
 
-    # -- by its actions --------------------------------------------------------------------------------------------
-
-    @worked
+    @on_caller
     def resume(self, *, wait: Duration = 15) -> Work[Workflow]:
-        """Carry out what is left, each step by its action as a durable step of the run `workflow:NAME`; return it.
+        """Execute the remaining steps durably, each by its action in the run `workflow:NAME`; return the workflow.
 
-        It returns when all is done, or at a step that is blocked. An action that fails ends it with that error; the same
-        call tries that step again. A step that was begun before and not ended is in doubt: it is handled as its action
-        was declared. Somebody else who resumes it is waited for, and then it is `RunBusy`.
+        It returns when all are done, or at a blocked step. It raises the error of a failed action; the same call tries
+        that step again. A step in doubt is handled by its action's effect. It waits up to `wait` for another process
+        that executes the workflow, then raises `RunBusy`.
         """
-        return (yield from self.resuming(wait))
-
-    def resuming(self, wait: Duration = 15) -> Work[Workflow]:
-        """Carry out what is left: what both faces do."""
-        self.refresh()
-        run = Run(self._engine, self.run_id, user=self.user, wait=wait)
-        yield from run.taking()
-        try:
-            while (left := self.refresh()._doc.next()) is not None:
-                yield from self._carry_out(run._running, left)
-        except _Blocked as pause:
-            yield from run.leaving(pause)
-            return self
-        except BaseException as error:
-            yield from run.leaving(error)
-            raise
-        yield from run.leaving(None)
-        return self
-
-    def _carry_out(self, run: Running, left: StepRecord) -> Work[None]:
-        if left.status == BLOCKED:
-            raise _Blocked(f"Step {left.label!r} of the workflow {self.name!r} is blocked: {left.reason}.", run.id)
-        action = self._actions.get(left.action)
-        if action is None:
-            raise InvalidInput(
-                f"There is no action {left.action!r} here, which step {left.label!r} of the workflow {self.name!r} asks for. "
-                f"Register it with @agent.action({left.action!r}), or end the step by hand with complete({left.label!r}, …)."
-            )
-        known = any((op.identity.name, op.identity.key) == (left.action, left.uid) for op in run.told.ops.values())
-        if left.status == IN_PROGRESS and not known and "run" not in (left.by or {}):
-            yield from _begun_by_hand(run, left, action)
-        by = {**owner(self._context.writer), "run": run.id}
-        given: WorkflowStep = yield self._step(left.label, "started", lambda old: self._started(old, by), known=left)
-        if self._doc.by_uid(left.uid) is None:
-            return  # taken out a moment ago
-        step = Step(
-            left.action, action.fn, (given,), left.uid, action.effect, action.verify, action.retry, action.timeout
-        )
-        try:
-            result = yield from stepping(run, step)
-        except InDoubt as pause:
-            said = f"in doubt: {pause}"
-            yield self._step(left.label, "in doubt", lambda old: old._replace(reason=said), detail=said, known=left)
-            raise
-        except (Paused, StorageUnavailable):
-            raise
-        except Exception as error:
-            said = f"{type(error).__name__}: {error}"
-            yield self._step(left.label, "failed", lambda old: self._failed(old, said), detail=said, known=left)
-            raise
-        stored = outcomes.kept(result)[0]
-        yield self._ended(left, stored)
-
-    def _ended(self, left: StepRecord, result: Any) -> Steps[None]:
-        try:
-            yield from self._step(left.label, "completed", self._completed, result=result, known=left)
-        except Conflict:
-            return  # somebody has said so by hand meanwhile, and what is done stays done
+        return (yield from resume_workflow(self, wait))
 
     def __repr__(self) -> str:
-        """Say how far it has come."""
+        """Describe the progress."""
         done = sum(one.status in DONE for one in self._doc.steps)
         return f"<workflow {self.name!r}: {self.status}, {done} of {len(self._doc.steps)} steps done>"
-
-
-class _Blocked(Waiting):
-    """A step is blocked; the run waits for somebody to say otherwise."""
-
-
-def _begun_by_hand(run: Running, left: StepRecord, action: Action) -> Work[None]:
-    """Write into the run's log that a step was begun, by somebody who did not say how it ended: it is in doubt."""
-    identity = Identity("step", left.action, left.uid, Described(b""), action.effect)
-    n = run.number()
-    yield run.write([], [run.log.line(INTENT, n, identity.stored())])
-    run.told.ops[n] = Op(n, identity, left.started if left.started is not None else run.context.kernel.now())
-    run.past = Past(run.id, run.told)

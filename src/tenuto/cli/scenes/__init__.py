@@ -1,1 +1,1 @@
-"""The scripts that `tenuto demo` writes and runs; each is an ordinary program, to be read and changed."""
+"""The scripts that `tenuto demo` writes and runs. Each is an ordinary program to read and change."""

@@ -1,4 +1,4 @@
-"""An agent that asks before it pays, and ends; whoever answers, and when, it carries on from there."""
+"""An agent that asks before it pays, and exits. When the question is answered, the next call resumes the run."""
 
 from tenuto import Tenuto, Waiting
 

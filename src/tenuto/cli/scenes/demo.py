@@ -1,4 +1,4 @@
-"""An agent of three steps. The first time it dies in the middle of the third; run it again."""
+"""An agent of three steps. The first time it is killed in the third; run it again."""
 
 import os
 import time
@@ -6,7 +6,7 @@ import time
 from tenuto import Tenuto
 
 
-def effect(line):  # what others see of it, on disk
+def effect(line):  # a side effect, on disk
     with open("effects.txt", "a") as file:
         file.write(line + "\n")
 

@@ -1,4 +1,4 @@
-"""A deployment: tests and build take long, the release must happen once. It dies right after the release."""
+"""A deployment: tests and build are slow, the release must happen once. It is killed right after the release."""
 
 import os
 import time
@@ -21,7 +21,7 @@ def release(version):
     with LIVE.open("a") as file:
         file.write(version + "\n")
     if LIVE.read_text().count(version) == 1 and not os.environ.get("SECOND"):
-        print("  killed: it is live, and nobody has written that down", flush=True)
+        print("  killed: it is live, but the result is not recorded", flush=True)
         os._exit(137)
     return version
 

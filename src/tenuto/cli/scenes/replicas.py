@@ -1,4 +1,4 @@
-"""One of several replicas: they share one file, count together, and one at a time leads."""
+"""One of several replicas that share one file: they increment one counter, and one at a time is the leader."""
 
 import os
 import sys

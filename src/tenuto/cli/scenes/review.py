@@ -1,4 +1,4 @@
-"""A reviewer of 50 files that posts a comment on each. It dies at file 31; nobody gets a comment twice."""
+"""A reviewer of 50 files that posts a comment on each. It is killed at file 31; no comment is posted twice."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ def post(path):
     return "posted"
 
 
-def find(intent):  # asked before any repeat: is it there already?
+def find(intent):  # called before a repeat: is the comment there already?
     there = intent.args[0] in (POSTED.read_text() if POSTED.exists() else "")
     return Happened("posted") if there else NotHappened()
 

@@ -1,4 +1,4 @@
-"""The part of the storage contract that takes several clients and threads: nothing lost, nothing halved."""
+"""The storage contract for several clients and threads: no lost update, no partial commit."""
 
 from __future__ import annotations
 
@@ -9,22 +9,13 @@ from itertools import pairwise
 from typing import Any
 
 from tenuto.errors import Conflict, TenutoError
-from tenuto.kernel import keys
 from tenuto.kernel.contract import Append, Backend, Check, Put
+from tenuto.testing.contract._keys import LOG, A, B, key
 from tenuto.testing.history import random_calls, verify
 
 
-def key(*parts: str | int) -> bytes:
-    """Return a key of the tenant and the scope that the tests use."""
-    return keys.pack("tenant", "scope", *parts)
-
-
-A, B, C = key("a"), key("b"), key("c")
-LOG, OTHER = key("log"), key("other")
-
-
 class SeveralClients:
-    """What holds between clients of one store; the fixture `client` makes another one at each call."""
+    """Tests of several clients of one store; each call of the fixture `client` creates another one."""
 
     rings: bool
 
@@ -66,7 +57,7 @@ class SeveralClients:
             )
             assert sum(won) == 1
 
-    def test_nobody_passes_a_check_that_another_has_just_broken(self, client: Callable[[], Backend]) -> None:
+    def test_no_client_passes_a_check_that_another_has_just_broken(self, client: Callable[[], Backend]) -> None:
         one, two = client(), client()
         for n in range(15):  # write skew: each writes if the other has not
             left, right = key("skew", n, "l"), key("skew", n, "r")
@@ -97,7 +88,7 @@ class SeveralClients:
         for seed in ("first", "second"):
             verify(random_calls([*clients, clients[0]], seed, 40))
 
-    def test_nobody_sees_half_a_commit(self, client: Callable[[], Backend]) -> None:
+    def test_no_client_sees_half_a_commit(self, client: Callable[[], Backend]) -> None:
         writer, reader = client(), client()
         writer.commit([], [Put(A, b"0"), Put(B, b"0")])
         done = threading.Event()
@@ -124,7 +115,7 @@ class SeveralClients:
 
 
 def _together(calls: list[Callable[[], Any]]) -> list[Any]:
-    """Run calls in threads that start at once, and return what they return."""
+    """Run calls in threads that start together; return their results."""
     barrier = threading.Barrier(len(calls))
     results: list[Any] = [None] * len(calls)
     errors: list[BaseException] = []

@@ -1,0 +1,42 @@
+"""Runs: code that resumes from its last completed step."""
+
+from tenuto.capabilities.runs.arguments import Described, Secret, describe, secret
+from tenuto.capabilities.runs.decorated import step_function
+from tenuto.capabilities.runs.due import DUE_RUNS
+from tenuto.capabilities.runs.durable import Durable, must_be_run, name_of, register_function
+from tenuto.capabilities.runs.engine import Engine, current_step
+from tenuto.capabilities.runs.handle import RunHandle
+from tenuto.capabilities.runs.lanes import Lanes
+from tenuto.capabilities.runs.log import INTENT, Identity, Op, dollars
+from tenuto.capabilities.runs.once import run_once
+from tenuto.capabilities.runs.open_run import OpenRun
+from tenuto.capabilities.runs.options import (
+    MISSING,
+    Effect,
+    Intent,
+    MapOptions,
+    OnError,
+    Retry,
+    Step,
+    StepOptions,
+    Verify,
+    called,
+)
+from tenuto.capabilities.runs.recorded import RunState, RunThread
+from tenuto.capabilities.runs.replay import Replay
+from tenuto.capabilities.runs.results import error_data, to_stored
+from tenuto.capabilities.runs.run import Run, current_run
+from tenuto.capabilities.runs.runs import Emitted, Runs
+from tenuto.capabilities.runs.step import idempotency_key, recalled, run_step
+from tenuto.capabilities.runs.usage import Price, Prices, Usage, logs_of
+from tenuto.capabilities.runs.views import ErrorInfo, RepeatInfo, RunInfo, RunRecord, RunStatus, StepInfo, StepStatus
+from tenuto.capabilities.runs.worker import IDLE_CLOCK, Functions, RunSource
+
+__all__ = [
+    "DUE_RUNS", "IDLE_CLOCK", "INTENT", "MISSING", "Described", "Durable", "Effect", "Emitted", "Engine", "ErrorInfo",
+    "Functions", "Identity", "Intent", "Lanes", "MapOptions", "OnError", "Op", "OpenRun", "Price", "Prices", "RepeatInfo", "Replay",
+    "Retry", "Run", "RunHandle", "RunInfo", "RunRecord", "RunSource", "RunState", "RunStatus", "RunThread", "Runs",
+    "Secret", "Step", "StepInfo", "StepOptions", "StepStatus", "Usage", "Verify", "called", "current_run",
+    "current_step", "describe", "dollars", "error_data", "idempotency_key", "logs_of", "must_be_run", "name_of",
+    "recalled", "register_function", "run_once", "run_step", "secret", "step_function", "to_stored",
+]  # fmt: skip

@@ -1,0 +1,45 @@
+"""Operations on a store: one table with a file per noun. The command line renders it."""
+
+from tenuto.operations import (
+    checkpoints,
+    costs,
+    handoffs,
+    inbox,
+    memory,
+    milestones,
+    notify,
+    playbooks,
+    progress,
+    routes,
+    runs,
+    state,
+    store,
+    tasks,
+    threads,
+    workflows,
+)
+from tenuto.operations.table import OPERATIONS, Operation, Parameter, called, groups
+
+__all__ = [
+    "OPERATIONS",
+    "Operation",
+    "Parameter",
+    "called",
+    "checkpoints",
+    "costs",
+    "groups",
+    "handoffs",
+    "inbox",
+    "memory",
+    "milestones",
+    "notify",
+    "playbooks",
+    "progress",
+    "routes",
+    "runs",
+    "state",
+    "store",
+    "tasks",
+    "threads",
+    "workflows",
+]

@@ -1,0 +1,76 @@
+"""The engine of workers: what it logs while the store is away, and how it stops."""
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from tenuto import InvalidInput, StorageUnavailable, Tenuto
+from tenuto.capabilities._core.worker import Worker, work
+from tenuto.kernel.work import Work
+
+
+class Jobs:
+    """A source that is unavailable for a while, then has one job, and then stops its worker."""
+
+    what = "jobs"
+    log = logging.getLogger("tenuto.jobs")
+    stream = b"\x02jobs\x00\x02jobs\x00"
+    more = False
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self.stop: Any = threading.Event()
+        self.executed: list[str] = []
+        self.abandoned = 0
+
+    def take(self, _ended: Any) -> Work[str | None]:
+        yield from ()
+        if self.failures:
+            self.failures -= 1
+            raise StorageUnavailable("gone")
+        return "job"
+
+    def execute(self, job: str) -> Work[None]:
+        self.executed.append(job)
+        self.stop.set()
+        yield from ()
+
+    def end(self, _ended: Any) -> Work[None]:
+        yield from ()
+
+    def is_empty(self) -> bool:
+        return False
+
+    def seconds_left(self) -> float:
+        return 60.0
+
+    def abandon(self) -> None:
+        self.abandoned += 1
+
+
+@pytest.fixture
+def agent(clock: Any) -> Any:
+    with Tenuto("w", "volatile:", clock=clock) as agent:
+        yield agent
+
+
+def test_a_store_that_is_away_is_logged_once_and_once_when_it_is_back(
+    agent: Tenuto, caplog: pytest.LogCaptureFixture
+) -> None:
+    jobs = Jobs(failures=20)
+    worker = Worker(agent.kernel, jobs, poll=0.05, until_empty=False, stop=None)
+    work(worker, agent.clock, concurrency=1, grace=5, on_signal=False)
+    assert jobs.executed == ["job"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "The worker cannot take jobs now and keeps trying: gone",
+        "The worker can take jobs again.",
+    ]
+    assert jobs.abandoned == 1
+
+
+def test_a_worker_without_lanes_is_refused(agent: Tenuto) -> None:
+    worker = Worker(agent.kernel, Jobs(failures=0), poll=0.05, until_empty=False, stop=None)
+    with pytest.raises(InvalidInput, match="concurrency"):
+        work(worker, agent.clock, concurrency=0, grace=5, on_signal=False)

@@ -1,0 +1,72 @@
+"""What people may call is a decided list: a name that comes or goes is a change of this file. All else has an underscore."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import tenuto
+from tenuto import AsyncTenuto, Tenuto
+
+SURFACE = {
+    "": "action ask build_context checkpoint clock close correlation costs durable for_tenant full_context gate guard handoff inbox kernel leader lease memory merge milestone milestones name notify once open playbooks progress read_progress routes run runs session signal state step store tasks tenant thread threads turn user workflows",
+    "state": "at delete entry get history items keys last set transaction update watch",
+    'state["s"]': "at delete entry get history items keys last scope set transaction update watch",
+    'thread("t")': "append compact count decide decisions delete fork id messages repair scratch take_back timeline tool_call tool_calls user watch",
+    "threads": "list",
+    "checkpoint": "create delete diff every fork get limit list prune restore restore_as",
+    "runs": "cancel delete fork get info list recover result retry signal watch work",
+    'run("r")': "ask emit id map now progress random remember result resumed reused sleep state step thread usage user uuid wait",
+    'run("r").state': "delete get items keys set",
+    'run("r").thread': "append count id messages",
+    "tasks": "cancel claim counts dead enqueue enqueue_many every fire get is_completed mark_completed pending recurring result retry running stop_recurring work",
+    "workflows": "create delete get list",
+    "memory": "absorb embed forget get history list load recall remember supersede tool",
+    "inbox": "acknowledge answer approval cancel fire get group groups history list redeem token",
+    "handoff": "chain get list outcome receive send withdraw",
+    'progress("p")': "block complete decide digest follow get goal history markdown name next note plan question rule_out unblock write",
+    "routes": "add find list remove",
+    "milestones": "cancel fire get history list meet",
+    "notify": "channels dead deliver outbox remove retry test to",
+    'session("s")': "close digest handoffs info name open progress",
+    "playbooks": "case cases finish get list save start suggest",
+    'guard("t")': "say scan tool_call",
+    "costs": "prices report",
+    'lease("l")': "acquire check held lost name release renew token",
+    "store": "backup check stats",
+}
+
+
+def handle(agent: Any, where: str) -> Any:
+    return eval(f"agent.{where}" if where else "agent", {"agent": agent})
+
+
+@pytest.fixture
+def agent() -> Iterator[Tenuto]:
+    with Tenuto("x", "volatile:") as agent:
+        yield agent
+
+
+@pytest.mark.parametrize("where", SURFACE, ids=lambda where: where or "agent")
+def test_completion_shows_what_people_may_call_and_nothing_else(agent: Tenuto, where: str) -> None:
+    assert [name for name in dir(handle(agent, where)) if not name.startswith("_")] == SURFACE[where].split()
+
+
+@pytest.mark.parametrize("where", SURFACE, ids=lambda where: where or "agent")
+def test_the_async_face_shows_the_same(where: str) -> None:
+    mirror = handle(AsyncTenuto("x", "volatile:"), where)
+    names = {name for name in dir(mirror) if not name.startswith("_")}
+    assert names == set(SURFACE[where].split())
+
+
+@pytest.mark.parametrize("where", SURFACE, ids=lambda where: where or "agent")
+def test_everything_that_people_may_call_is_documented(agent: Tenuto, where: str) -> None:
+    cls = type(handle(agent, where))
+    methods = [name for name in SURFACE[where].split() if hasattr(cls, name)]
+    assert [name for name in methods if not getattr(cls, name).__doc__] == []
+
+
+def test_a_name_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(AttributeError, match="Nonsense"):
+        tenuto.Nonsense  # type: ignore[attr-defined]
+    assert set(tenuto.__all__) <= set(dir(tenuto))
