@@ -1,1 +1,1 @@
-"""Benchmarks: tenuto beside the raw driver, in one run, at equal durability. Run them with `python -m bench`."""
+"""Benchmarks: tenuto compared with the raw driver, in one run, at equal durability. Run: `python -m bench`."""

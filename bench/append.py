@@ -10,6 +10,7 @@ from typing import Any
 import ormsgpack
 
 from bench import raw
+from bench.compare import compare
 from bench.measure import Row, Samples, Table, folder, take_turns, text
 from tenuto import Tenuto
 
@@ -27,7 +28,9 @@ def turn(number: int) -> list[dict[str, str]]:
     ]
 
 
-def run(*, quick: bool) -> Table:
+def run(*, quick: bool, against: Path | None = None) -> Table:
+    if against is not None:
+        return compare("thread.append of 1 KB", ("raw insert", "thread.append"), quick=quick, against=against)
     rows: list[Row] = []
     for durability in ("full", "process"):
         with folder() as path:

@@ -1,8 +1,8 @@
-"""Durable steps, by tenuto and by what people use today: each contender in a process of its own.
+"""Durable steps of tenuto and of common alternatives: each contender in a separate process.
 
 `python -m bench.durable SYSTEM STORE OPTIONS` is such a process. It is given orders on standard input and answers on
-standard output, a line of JSON each; whatever the libraries print goes to standard error. Everyone does the same:
-a step returns a text of 1 KB, and is timed where its caller stands, inside the run.
+standard output (`bench.child`). Everyone does the same: a step returns a text of 1 KB, and is timed where its caller
+stands, inside the run.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import psycopg
 
 from bench import raw
+from bench.child import Answers
 from bench.measure import text
 from bench.postgres import Raw as RawPostgres
 from tenuto import Tenuto
@@ -53,13 +54,9 @@ def talk(step: Callable[[list[Any]], Any], count: int) -> dict[str, Any]:
     return {"took": took, "new": len(json.dumps(messages))}
 
 
-def answer(told: Any) -> None:
-    print(json.dumps(told), file=answers, flush=True)
-
-
 def end(**marks: float) -> NoReturn:
-    """Tell when what happened in this life, and die where a crash would be: inside a step."""
-    answer({**marks, "reached": clock()})
+    """Report the times of this process's events, and exit where a crash would be: inside a step."""
+    answers.give({**marks, "reached": clock()})
     os._exit(0)
 
 
@@ -121,7 +118,7 @@ class OfTenuto:
 
 
 class Dbos:
-    """DBOS: a row after every step. What a dead process left is taken up by `launch`, and goes on by way of a queue."""
+    """DBOS: a row after every step. `launch` recovers the workflows of a dead process through a queue."""
 
     def __init__(self, store: str) -> None:
         from dbos import DBOS, SetWorkflowID
@@ -228,7 +225,7 @@ class OfAbsurd:
         if first:
             self._app.spawn("left", {"count": count})
         self._app.work_batch()
-        answer(self._told)
+        answers.give(self._told)
         os._exit(0)
 
     def loop(self, count: int) -> dict[str, Any]:
@@ -251,14 +248,10 @@ SYSTEMS: dict[str, Callable[..., Any]] = {"raw": Raw, "tenuto": OfTenuto, "dbos"
 
 def main(system: str, store: str, options: str) -> None:
     global answers  # noqa: PLW0603
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    answers = Answers()
     contender = SYSTEMS[system](store, **json.loads(options))
-    answer("ready")
     with contextlib.suppress(KeyboardInterrupt):
-        for line in sys.stdin:
-            order, *arguments = json.loads(line)
-            answer(getattr(contender, order)(*arguments))
+        answers.serve(lambda order: getattr(contender, order))
 
 
 if __name__ == "__main__":

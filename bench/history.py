@@ -1,4 +1,4 @@
-"""A conversation of 1,000 turns, saved after every turn: tenuto beside what people use today (P2, P3).
+"""A conversation of 1,000 turns, saved after every turn: tenuto and common alternatives (P2, P3).
 
 It needs the peers: `make peers` installs them beside, and runs this. Everyone goes through the same turns in
 short rounds, in an order shuffled anew each time.
@@ -13,13 +13,14 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from bench import raw
-from bench.measure import RESULTS, Row, Table, folder, text
-from bench.peers import PEERS, Turn, turn
+from bench.measure import RESULTS, Row, Table, folder, stored, text
+from bench.peers import PEERS, Peer, turn
 from tenuto import Tenuto
 
 MARKS = (10, 100, 1_000)
@@ -32,20 +33,23 @@ def run(*, quick: bool) -> Table:
     missing = [package for _, package in PEERS.values() if package and not _version(package)]
     if missing:
         sys.exit(f"The peers {', '.join(sorted(set(missing)))} are not installed here; run: make peers")
-    with folder() as path, contextlib.ExitStack() as stack:
-        contenders, folders = _contenders(path, stack)
-        took, sizes = _go(contenders, folders, turns)
+    with folder() as path:
+        contenders, folders = _contenders(path)
+        took, loads, sizes = _go(contenders, folders, turns)
         edits = _edited(path / "edits", 100 if quick else 300)
-        stack.close()
-        final = {name: _size(where) for name, where in folders.items()}
+        for peer in contenders.values():
+            peer.close()
+        final = {name: stored(where) for name, where in folders.items()}
     plot = _plot(took, sizes, RESULTS / "history.png")
-    rows = [_row(name, took, final, turns) for name in contenders]
+    rows = [_row(name, took, loads, final, turns) for name in contenders]
     rows += _judged(took, final, turns, edits)
     return Table(
         f"A conversation of {turns:,} turns of 1 KB, saved after every turn, FULL",
         rows,
         [
-            "A time is the median of the ten turns up to that one. Bytes are those on disk at the end, all history included.",
+            "Saving: the median of the ten turns up to that one. Loading: the whole conversation at that turn, median of five.",
+            "Bytes are those on disk at the end: everybody is closed and every write-ahead log is moved into its file.",
+            "A graph's turn loads its state before it saves; LangGraph does not let the two be measured apart.",
             "`checkpoint.create` is given the whole state each time and finds the change; `thread.append` the turn alone.",
             "json, diskcache and SQLiteSession keep only the newest state; the others can go back to every turn.",
             "Peers: " + ", ".join(f"{name} {_version(name)}" for name in sorted({p for _, p in PEERS.values() if p})),
@@ -54,50 +58,68 @@ def run(*, quick: bool) -> Table:
     )
 
 
-def _contenders(path: Path, stack: contextlib.ExitStack) -> tuple[dict[str, Turn], dict[str, Path]]:
-    contenders: dict[str, Turn] = {}
-    folders: dict[str, Path] = {}
-    for name in [RAW, CREATE, APPEND, *PEERS]:
-        folders[name] = path / f"{len(folders)}"
-        folders[name].mkdir()
-        if name in PEERS:
-            contenders[name] = PEERS[name][0](folders[name])
-    inserts = raw.Inserts(folders[RAW] / "raw.db", "full")
-    stack.callback(inserts.connection.close)
-    contenders[RAW] = lambda number: inserts.write(text(number).encode())
-    creating = stack.enter_context(contextlib.closing(Tenuto("bench", folders[CREATE] / "tenuto.db")))
+def _contenders(path: Path) -> tuple[dict[str, Peer], dict[str, Path]]:
+    makers = {RAW: _raw, CREATE: _creating, APPEND: _appending, **{name: maker for name, (maker, _) in PEERS.items()}}
+    folders = {name: path / f"{number}" for number, name in enumerate(makers)}
+    for where in folders.values():
+        where.mkdir()
+    return {name: maker(folders[name]) for name, maker in makers.items()}, folders
+
+
+def _raw(path: Path) -> Peer:
+    inserts = raw.Inserts(path / "raw.db", "full")
+    return Peer(
+        lambda number: inserts.write(text(number).encode()),
+        lambda: inserts.connection.execute("SELECT value FROM log ORDER BY id").fetchall(),
+        inserts.connection.close,
+    )
+
+
+def _creating(path: Path) -> Peer:
+    agent = Tenuto("bench", path / "tenuto.db")
     state: dict[str, Any] = {"messages": [], "step": 0}
 
     def create(number: int) -> None:
         state["messages"].extend(turn(number))
         state["step"] = number
-        creating.checkpoint.create("auto", state, thread="bench")
+        agent.checkpoint.create("auto", state, thread="bench")
 
-    contenders[CREATE] = create
-    appending = stack.enter_context(contextlib.closing(Tenuto("bench", folders[APPEND] / "tenuto.db")))
-    thread = appending.thread("bench")
-    contenders[APPEND] = lambda number: thread.append(*turn(number))
-    return {name: contenders[name] for name in folders}, folders
+    return Peer(create, lambda: agent.checkpoint.restore("auto", thread="bench"), agent.close)
+
+
+def _appending(path: Path) -> Peer:
+    agent = Tenuto("bench", path / "tenuto.db")
+    thread = agent.thread("bench")
+    return Peer(lambda number: thread.append(*turn(number)), lambda: agent.thread("bench").messages(), agent.close)
 
 
 def _go(
-    contenders: dict[str, Turn], folders: dict[str, Path], turns: int
-) -> tuple[dict[str, list[float]], dict[str, list[int]]]:
+    contenders: dict[str, Peer], folders: dict[str, Path], turns: int
+) -> tuple[dict[str, list[float]], dict[str, dict[int, float]], dict[str, list[int]]]:
     took: dict[str, list[float]] = {name: [] for name in contenders}
+    loads: dict[str, dict[int, float]] = {name: {} for name in contenders}
     sizes: dict[str, list[int]] = {name: [] for name in contenders}
     order = list(contenders)
     chance = random.Random(5)
     for start in range(0, turns, ROUND):
         chance.shuffle(order)
         for name in order:
-            save = contenders[name]
+            save = contenders[name].save
             for number in range(start, start + ROUND):
                 began = time.perf_counter()
                 save(number)
                 took[name].append(time.perf_counter() - began)
+            if start + ROUND in (*MARKS, turns):
+                loads[name][start + ROUND] = statistics.median(_timed(contenders[name].load) for _ in range(5))
         for name, size in _sizes(folders).items():
             sizes[name].append(size)
-    return took, sizes
+    return took, loads, sizes
+
+
+def _timed(call: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
 
 
 def _edited(path: Path, turns: int) -> tuple[int, int]:
@@ -113,18 +135,25 @@ def _edited(path: Path, turns: int) -> tuple[int, int]:
             state["rows"][chance.randrange(200)]["text"] = text(1_000 + number)
             written += 1_000
             agent.checkpoint.create("auto", state, thread="bench")
-    return written, _size(path)
+    return written, stored(path)
 
 
-def _row(name: str, took: dict[str, list[float]], final: dict[str, int], turns: int) -> Row:
+def _row(
+    name: str,
+    took: dict[str, list[float]],
+    loads: dict[str, dict[int, float]],
+    final: dict[str, int],
+    turns: int,
+) -> Row:
     at = {mark: _at(took[name], mark) for mark in MARKS if mark <= turns}
-    times = ", ".join(f"turn {mark:,}: {seconds * 1e3:.2f} ms" for mark, seconds in at.items())
+    saved = ", ".join(f"{seconds * 1e3:.2f}" for seconds in at.values())
+    loaded = ", ".join(f"{seconds * 1e3:.2f}" for seconds in loads[name].values())
     ratio = _at(took[name], turns) / _at(took[RAW], turns)
     return Row(
-        f"{name}: {times}; {final[name] / 1e6:,.2f} MB",
+        f"{name}: save {saved} ms; load {loaded} ms; {final[name] / 1e6:,.2f} MB",
         p50=_at(took[name], turns),
         ratio=f"{ratio:,.1f}x",
-        detail={"at": at, "bytes": final[name], "all": took[name]},
+        detail={"save": at, "load": loads[name], "bytes": final[name], "all": took[name]},
     )
 
 
@@ -151,10 +180,6 @@ def _judged(took: dict[str, list[float]], final: dict[str, int], turns: int, edi
 
 def _at(took: list[float], mark: int) -> float:
     return statistics.median(took[max(0, mark - 10) : mark])
-
-
-def _size(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file() and not file.name.endswith("-shm"))
 
 
 _MEASURE = """

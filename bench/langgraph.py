@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 from bench import servers
-from bench.history import _size
-from bench.measure import Row, Table, folder
+from bench.compare import compare
+from bench.measure import Row, Table, folder, stored
 from bench.peers import turn
 
 MARKS = (10, 100, 1_000)
@@ -40,14 +40,16 @@ class Contender:
     graph: Any = None
     bytes: Callable[[], int] = lambda: 0
     cold: Callable[[], contextlib.AbstractContextManager[Any]] | None = None
-    """Makes the graph anew, as another process would, for one reading."""
+    """Builds the graph again, as another process would, for one read."""
     took: list[float] = field(default_factory=list)
     busy: list[float] = field(default_factory=list)
     """The processor's time, of this process."""
     reads: dict[str, float] = field(default_factory=dict)
 
 
-def run(*, quick: bool) -> Table:
+def run(*, quick: bool, against: Path | None = None) -> Table:
+    if against is not None:
+        return compare("A graph's turn", ("raw insert", "graph turn"), quick=quick, against=against)
     turns = 100 if quick else 1_000
     with folder() as path, contextlib.ExitStack() as stack:
         contenders = _sqlite(path, stack)
@@ -136,7 +138,7 @@ def _sqlite(path: Path, stack: contextlib.ExitStack) -> dict[str, Contender]:
 
     def place(name: str) -> tuple[Path, Callable[[], int]]:
         (path / name).mkdir()
-        return path / name / f"{name}.db", lambda: _size(path / name)
+        return path / name / f"{name}.db", lambda: stored(path / name)
 
     @contextlib.contextmanager
     def theirs(where: Path) -> Any:
@@ -151,23 +153,14 @@ def _sqlite(path: Path, stack: contextlib.ExitStack) -> dict[str, Contender]:
     saver = TenutoSaver(str(own))
 
     def closed() -> int:
-        saver.close()  # folds the write-ahead log in, as the others' are when they are measured
+        saver.close()
         return own_size()
-
-    def folded(where: Path, size: Callable[[], int]) -> Callable[[], int]:
-        def measured() -> int:
-            sqlite3.connect(where).execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            return size()
-
-        return measured
 
     return {
         NONE: _no_saver(),
         OURS: _on(saver, size=closed, cold=lambda: TenutoSaver(str(own))),
-        SQLITE: _on(stack.enter_context(theirs(plain)), size=folded(plain, plain_size), cold=lambda: theirs(plain)),
-        DELTA: _on(
-            stack.enter_context(theirs(delta)), delta=True, size=folded(delta, delta_size), cold=lambda: theirs(delta)
-        ),
+        SQLITE: _on(stack.enter_context(theirs(plain)), size=plain_size, cold=lambda: theirs(plain)),
+        DELTA: _on(stack.enter_context(theirs(delta)), delta=True, size=delta_size, cold=lambda: theirs(delta)),
     }
 
 
@@ -209,7 +202,7 @@ def _go(contenders: dict[str, Contender], turns: int) -> None:
     chance = random.Random(5)
     start = 0
     while start < turns:
-        # Around a mark everybody takes two turns at a time: what the machine does meanwhile, it does to all.
+        # Around a mark every contender takes two turns at a time, so that a busy moment affects all of them.
         near = any(0 <= mark - start <= NEAR for mark in MARKS)
         count = min(2 if near else ROUND, turns - start)
         chance.shuffle(order)

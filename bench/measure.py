@@ -1,4 +1,4 @@
-"""How everything here is measured: in rounds, side by side, and told as ratios.
+"""Measure in interleaved rounds and report ratios.
 
 A machine's disk and neighbours change from one second to the next, so a time by itself says little. The
 contenders of a comparison take turns in short rounds, shuffled anew each time, and the ratio is the median
@@ -14,6 +14,7 @@ import os
 import platform
 import random
 import shutil
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -46,6 +47,13 @@ class Row:
     p99: float | None = None
     worst: float | None = None
     rate: float | None = None
+    mean: float | None = None
+    processor: float | None = None
+    """Seconds of processor time per call."""
+    written: float | None = None
+    """Bytes written to storage per call."""
+    ratios: dict[str, str] = field(default_factory=dict)
+    """For a row of ratios: what stands in which column."""
     shares: str | None = None
     ratio: str | None = None
     target: str | None = None
@@ -66,7 +74,7 @@ class Table:
 def environment() -> dict[str, Any]:
     """Say on what all of this was measured."""
     return {
-        "tenuto": f"{version('tenuto')} ({_commit()})",
+        "tenuto": f"{version('tenuto')} ({commit_of(Path(tenuto.__file__).parent)})",
         "python": platform.python_version(),
         "apsw": apsw.apsw_version(),
         "sqlite": apsw.sqlite_lib_version(),
@@ -77,14 +85,13 @@ def environment() -> dict[str, Any]:
     }
 
 
-def _commit() -> str:
-    """Say which sources are measured: the commit, and whether anything was changed since."""
-    where = Path(tenuto.__file__).parent
+def commit_of(where: Path) -> str:
+    """Return the commit of a checkout, and whether anything was changed since."""
     command = ["git", "-C", str(where), "describe", "--always", "--dirty", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        return str(where)
+        return "unknown"
 
 
 def save(name: str, table: Table, about: Mapping[str, Any]) -> Path:
@@ -102,14 +109,18 @@ def show(table: Table) -> None:
         {
             "what": row.what,
             "p50": _duration(row.p50),
+            "mean": _duration(row.mean),
             "p95": _duration(row.p95),
             "p99": _duration(row.p99),
             "worst": _duration(row.worst),
             "per second": "" if row.rate is None else f"{row.rate:,.0f}",
+            "processor": _duration(row.processor),
+            "written": "" if row.written is None else f"{row.written / 1000:,.1f} KB",
             "shares": row.shares or "",
             "ratio": row.ratio or "",
             "target": row.target or "",
             "met": {None: "", True: "yes", False: "NO"}[row.met],
+            **row.ratios,
         }
         for row in table.rows
     ]
@@ -281,7 +292,7 @@ def in_threads(makers: Sequence[Callable[[], Callable[[int], Any]]], seconds: fl
         try:
             call = maker()
         except BaseException:
-            ready.abort()  # or everybody would wait for this one
+            ready.abort()  # or all others would wait for this one
             raise
         ready.wait()
         ready.wait()
@@ -303,7 +314,7 @@ def in_threads(makers: Sequence[Callable[[], Callable[[int], Any]]], seconds: fl
 
 
 def settle() -> None:
-    """Let nothing that one contender has left be the next one's wait: garbage to collect, pages to write."""
+    """Collect garbage and write pages, so that no contender pays for the one before."""
     gc.collect()
     if hasattr(os, "sync"):
         os.sync()
@@ -335,6 +346,14 @@ def filesystem(path: Path) -> str:
         return "unknown"
     holding = [mount for mount in mounts if path.is_relative_to(mount[1])]
     return max(holding, key=lambda mount: len(mount[1]))[2] if holding else "unknown"
+
+
+def stored(path: Path) -> int:
+    """Return the bytes of a folder whose stores are closed; a write-ahead log that is left is moved into its file."""
+    for file in path.rglob("*.db"):
+        with contextlib.closing(sqlite3.connect(file)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file() and not file.name.endswith("-shm"))
 
 
 def text(number: int, size: int = 1_000) -> str:

@@ -1,7 +1,8 @@
-"""What people use today to keep a conversation: each saves it after every turn, as its own docs say.
+"""Common ways to store a conversation: each saves it after every turn, as its docs say.
 
 Every one gets the same messages: one of the user and one of the assistant a turn, 1 KB together. All of them
-sync on every turn (`synchronous=FULL`, fsync), as tenuto does by default.
+sync on every turn (`synchronous=FULL`, fsync), as tenuto does by default. Saving and loading are two calls, and
+`close` comes before anybody's size is taken.
 """
 
 from __future__ import annotations
@@ -12,11 +13,19 @@ import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 from bench.measure import text
 
-Turn = Callable[[int], Any]
+
+class Peer(NamedTuple):
+    """One way to keep a conversation."""
+
+    save: Callable[[int], Any]
+    """Adds a turn, durably."""
+    load: Callable[[], Any]
+    """Returns the whole conversation, from the disk."""
+    close: Callable[[], Any]
 
 
 def turn(number: int) -> list[dict[str, str]]:
@@ -26,8 +35,8 @@ def turn(number: int) -> list[dict[str, str]]:
     ]
 
 
-def json_file(folder: Path) -> Turn:
-    """The whole conversation as JSON: written beside, synced, put in place."""
+def json_file(folder: Path) -> Peer:
+    """The whole conversation as JSON: written to a temporary file, synced, renamed."""
     messages: list[Any] = []
     path = folder / "state.json"
 
@@ -43,10 +52,10 @@ def json_file(folder: Path) -> Turn:
         os.fsync(fd)
         os.close(fd)
 
-    return save
+    return Peer(save, lambda: json.loads(path.read_text()), lambda: None)
 
 
-def diskcache(folder: Path) -> Turn:
+def diskcache(folder: Path) -> Peer:
     """The whole conversation under one key."""
     from diskcache import Cache
 
@@ -57,31 +66,36 @@ def diskcache(folder: Path) -> Turn:
         messages.extend(turn(number))
         cache.set("state", {"messages": messages})
 
-    return save
+    return Peer(save, lambda: cache["state"], cache.close)
 
 
-def agents_session(folder: Path) -> Turn:
-    """OpenAI Agents SDK, SQLiteSession: what a run does, reading all and adding the new."""
+def agents_session(folder: Path) -> Peer:
+    """OpenAI Agents SDK, SQLiteSession: a run loads all items, and saves the new ones."""
     from agents import SQLiteSession
 
     session = SQLiteSession("bench", folder / "agents.db")
     loop = asyncio.new_event_loop()
 
-    async def save_turn(number: int) -> None:
-        await session.get_items()
-        await session.add_items(turn(number))  # type: ignore[arg-type]
+    def close() -> None:
+        session.close()
+        loop.close()
 
-    return lambda number: loop.run_until_complete(save_turn(number))
+    return Peer(
+        lambda number: loop.run_until_complete(session.add_items(turn(number))),  # type: ignore[arg-type]
+        lambda: loop.run_until_complete(session.get_items()),
+        close,
+    )
 
 
-def langgraph_put(folder: Path) -> Turn:
+def langgraph_put(folder: Path) -> Peer:
     """LangGraph's SqliteSaver, called directly: one checkpoint a turn."""
     from langchain_core.messages import AIMessage, HumanMessage
     from langgraph.checkpoint.base import empty_checkpoint
     from langgraph.checkpoint.base.id import uuid6
     from langgraph.checkpoint.sqlite import SqliteSaver
 
-    saver = SqliteSaver(_connected(folder / "put.db"))
+    connection = _connected(folder / "put.db")
+    saver = SqliteSaver(connection)
     messages: list[Any] = []
     config: Any = {"configurable": {"thread_id": "bench", "checkpoint_ns": ""}}
 
@@ -95,17 +109,17 @@ def langgraph_put(folder: Path) -> Turn:
         checkpoint["channel_versions"] = {"messages": number + 1}
         config = saver.put(config, checkpoint, {"source": "loop", "step": number}, {"messages": number + 1})
 
-    return save
+    return Peer(save, lambda: saver.get_tuple(config), connection.close)
 
 
-def langgraph_graph(folder: Path) -> Turn:
-    """A graph of one node, its state in SqliteSaver: one invoke a turn."""
+def langgraph_graph(folder: Path) -> Peer:
+    """A graph of one node, its state in SqliteSaver: one invoke a turn, which loads the state before it saves it."""
     from langgraph.graph.message import add_messages
 
     return _graph(folder / "graph.db", add_messages)
 
 
-def langgraph_delta(folder: Path) -> Turn:
+def langgraph_delta(folder: Path) -> Peer:
     """The same graph with LangGraph's DeltaChannel (beta)."""
     from langgraph.channels.delta import DeltaChannel
     from langgraph.graph.message import _messages_delta_reducer
@@ -113,7 +127,7 @@ def langgraph_delta(folder: Path) -> Turn:
     return _graph(folder / "delta.db", DeltaChannel(_messages_delta_reducer, list))
 
 
-def _graph(path: Path, reducer: Any) -> Turn:
+def _graph(path: Path, reducer: Any) -> Peer:
     from langchain_core.messages import AIMessage, HumanMessage
     from langgraph.checkpoint.sqlite import SqliteSaver
     from langgraph.graph import END, START, StateGraph
@@ -124,9 +138,14 @@ def _graph(path: Path, reducer: Any) -> Turn:
     builder.add_node("answer", lambda _: {"messages": [AIMessage(turn(next(answers))[1]["content"])]})
     builder.add_edge(START, "answer")
     builder.add_edge("answer", END)
-    graph = builder.compile(checkpointer=SqliteSaver(_connected(path)))
+    connection = _connected(path)
+    graph = builder.compile(checkpointer=SqliteSaver(connection))
     config: Any = {"configurable": {"thread_id": "bench"}}
-    return lambda number: graph.invoke({"messages": [HumanMessage(turn(number)[0]["content"])]}, config)
+    return Peer(
+        lambda number: graph.invoke({"messages": [HumanMessage(turn(number)[0]["content"])]}, config),
+        lambda: graph.get_state(config),
+        connection.close,
+    )
 
 
 def _connected(path: Path) -> sqlite3.Connection:
@@ -135,7 +154,7 @@ def _connected(path: Path) -> sqlite3.Connection:
     return connection
 
 
-PEERS: dict[str, tuple[Callable[[Path], Turn], str]] = {
+PEERS: dict[str, tuple[Callable[[Path], Peer], str]] = {
     "json file, rewritten": (json_file, ""),
     "diskcache": (diskcache, "diskcache"),
     "OpenAI Agents SQLiteSession": (agents_session, "openai-agents"),

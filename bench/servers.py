@@ -26,8 +26,8 @@ _TESTS = Path(__file__).parent.parent / "tests"
 @contextlib.contextmanager
 def postgres(path: Path, cores: Cores = "all cores") -> Iterator[Any]:
     """Start a PostgreSQL that keeps its data below `path`; it has a `url`, and `execute` for a statement."""
-    path.chmod(0o755)  # where this is root, the server runs as somebody else
-    start = _module(_TESTS / "postgres" / "pg_server.py").Server
+    path.chmod(0o755)  # as root, the server runs as another user
+    start = _module(_TESTS / "support" / "pg_server.py").Server
     with _placed(start, path, cores) as server:
         yield server
 
@@ -35,7 +35,7 @@ def postgres(path: Path, cores: Cores = "all cores") -> Iterator[Any]:
 @contextlib.contextmanager
 def valkey(path: Path, fsync: str, cores: Cores = "all cores") -> Iterator[Any]:
     """Start a Valkey with that `appendfsync` and its log below `path`; it has a `url()`, and `raw()` for a client."""
-    start = _module(_TESTS / "redis" / "servers.py").Server
+    start = _module(_TESTS / "support" / "redis_servers.py").Server
     with _placed(lambda: start("--appendonly", "yes", "--appendfsync", fsync), path, cores) as server:
         yield server
 

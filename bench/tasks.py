@@ -1,4 +1,4 @@
-"""Queues: enqueue, and claim and complete, with 1 and 16 workers, beside what people use today on the same disk or server.
+"""Queues: enqueue, and claim and complete, with 1 and 16 workers, compared with common alternatives on the same disk or server.
 
 Every contender gets the same payloads and does the same: a task is enqueued in a commit of its own; a worker takes it,
 does nothing, and stores a result. They take turns in short rounds, and the ratio is of throughput within one round.
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import servers
+from bench.compare import compare
 from bench.measure import Ratio, Row, Table, _chance, folder
 from tenuto import Tenuto
 
@@ -200,7 +201,9 @@ def _spread(callers: int, count: int, make: Callable[[], Callable[[], Any]]) -> 
         raise errors[0]
 
 
-def run(*, quick: bool) -> Table:
+def run(*, quick: bool, against: Path | None = None) -> Table:
+    if against is not None:
+        return compare("A task: enqueued, claimed, completed", ("raw insert", "task"), quick=quick, against=against)
     count, rounds = (160, 2) if quick else (400, 5)
     rows: list[Row] = []
     found: Rates = {}
