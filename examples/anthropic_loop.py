@@ -1,11 +1,11 @@
 """A tool loop in the style of Anthropic's messages API; four lines make it durable. The model is a small fake, offline.
 
-    python anthropic_loop.py --kill-at 4    # kill -9 right behind the fourth call of the model or of a tool
-    python anthropic_loop.py                # goes on: finished calls are not paid for again, the mail is sent once
+    python anthropic_loop.py --kill-at 4    # kill -9 right after the fourth call of the model or of a tool
+    python anthropic_loop.py                # resumes: finished calls are not repeated, the mail is sent once
 
-With the real thing, `client = anthropic.Anthropic()` takes the place of `FakeAnthropic()`, and nothing else changes. The
-model asks for two tools at once here, so that there is more than one place in a turn to die at. `work.log` tells
-from outside what was called.
+For the real API, replace `FakeAnthropic()` by `anthropic.Anthropic()`; nothing else changes. The model asks for two
+tools at once, so that there is more than one place in a turn to be killed at. `work.log` shows from outside what was
+called.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def weather(city: str) -> str:
 
 
 def send_mail(to: str, text: str) -> str:
-    """Twice is embarrassing: the mail carries the step's idempotency key, by which it is found again."""
+    """Send once: the mail carries the step's idempotency key, so that `find_mail` finds it."""
     with SENT.open("a") as file:
         file.write(json.dumps({"to": to, "text": text, "mark": idempotency_key()}) + "\n")
     worked(f"send_mail {to}")
@@ -36,7 +36,7 @@ def send_mail(to: str, text: str) -> str:
 
 
 def find_mail(intent: Intent) -> Happened | NotHappened:
-    """Asked after a crash, before anything is sent again."""
+    """Called after a crash, before anything is sent again."""
     marks = [json.loads(line)["mark"] for line in SENT.read_text().splitlines()] if SENT.exists() else []
     return Happened("sent") if intent.idempotency_key in marks else NotHappened()
 
@@ -50,8 +50,8 @@ def ask_model(messages: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """The loop that everybody writes."""
-    with Tenuto("assistant") as agent, agent.run("weather-7") as run:  # durable: starts, or goes on
+    """The usual tool loop."""
+    with Tenuto("assistant") as agent, agent.run("weather-7") as run:  # durable: starts or resumes
         print(run, flush=True)
         chat = run.thread  # durable: the conversation
         chat.append({"role": "user", "content": TASK})
@@ -64,18 +64,18 @@ def main() -> None:
             for block in reply["content"]:
                 if block["type"] == "tool_use":
                     tool, options = TOOLS[block["name"]]
-                    found = run.step(block["name"], tool, *block["input"].values(), **options)  # durable
+                    found = run.step(block["name"], tool, kwargs=block["input"], **options)  # durable
                     results.append({"type": "tool_result", "tool_use_id": block["id"], "content": found})
             chat.append({"role": "user", "content": results})
         run.result = reply["content"][0]["text"]
         print(run.result)
 
 
-# -- what plays the rest of the world ------------------------------------------------------------------------------
+# -- the fake API and the kill -------------------------------------------------------------------------------------
 
 
 class FakeAnthropic:
-    """Has the names of `anthropic.Anthropic` that the loop uses, and three things to say."""
+    """Has the methods of `anthropic.Anthropic` that the loop uses, and three fixed answers."""
 
     def __init__(self) -> None:
         self.messages = SimpleNamespace(create=self._create)
@@ -101,7 +101,7 @@ def _uses(number: str, name: str, given: dict[str, str]) -> dict[str, Any]:
 
 
 def worked(what: str) -> None:
-    """Note down what was done; and die, if this is the moment: it is done, and nobody has recorded it."""
+    """Log what was done; then kill this process if asked: it is done, but not recorded."""
     with LOG.open("a") as log:
         log.write(what + "\n")
     print(f"  {what}", flush=True)
@@ -111,7 +111,7 @@ def worked(what: str) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kill-at", type=int, metavar="CALL", help="die with kill -9 right behind this call")
+    parser.add_argument("--kill-at", type=int, metavar="CALL", help="kill -9 right after this call")
     options = parser.parse_args()
     client = FakeAnthropic()
     main()

@@ -1,9 +1,9 @@
-"""A process that counts, is killed with -9 again and again, and goes on counting.
+"""A process that counts, is killed with -9 repeatedly, and continues counting.
 
-Run it by hand and kill it yourself: `python examples/count.py`. Each number is announced only after it
-is stored, so the numbers on the screen have no gap and no number comes twice.
+Run it by hand and kill it yourself: `python examples/count.py`. Each number is printed only after it is stored, so the
+numbers on the screen have no gaps and no duplicates.
 
-`python examples/count.py --demo` plays both parts: it starts the counter, kills it, starts it again.
+`python examples/count.py --demo` starts the counter, kills it and starts it again.
 """
 
 import argparse
@@ -64,7 +64,7 @@ def demo() -> int:
     print(
         f"{kills} kills; the count is {final.value} at version {final.version}, with {len(history)} steps in its history."
     )
-    # A kill between storing a number and announcing it hides the announcement, never the number.
+    # A kill between storing and printing a number loses the line on the screen, never the number.
     right = final.value == final.version == len(history) == GOAL and len(set(counted)) == len(counted) and sound
     print("Nothing lost, nothing counted twice." if right else "SOMETHING IS WRONG.")
     return 0 if right else 1
@@ -72,7 +72,7 @@ def demo() -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", default=None, help="where to keep the count (default: .tenuto/tenuto.db)")
+    parser.add_argument("--url", default=None, help="store path or URL (default: .tenuto/tenuto.db)")
     parser.add_argument("--demo", action="store_true", help="kill it and start it again until it is done")
     options = parser.parse_args()
     sys.exit(demo() if options.demo else count(options.url))

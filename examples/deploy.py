@@ -1,11 +1,11 @@
 """A deployment that is killed in the middle of its release; tests and build are not repeated, nor is the release.
 
-    python deploy.py                          # tests, builds, asks people, and ends: nothing waits but a question
-    python deploy.py --answer yes --kill      # goes on with the release, and dies by kill -9 right behind it
-    python deploy.py                          # asks the server, finds the release there, and is done
+    python deploy.py                          # tests, builds, asks a person, and exits: no process waits
+    python deploy.py --answer yes --kill      # resumes with the release; kill -9 right after it
+    python deploy.py                          # asks the server, finds the release there, and completes
 
-In a shell, `tenuto inbox list` shows the question and `tenuto runs show deploy-1.2.3` how far it has come.
-`server.log` plays the server; `work.log` tells from outside what was tested and built.
+In a shell, `tenuto inbox list` shows the question and `tenuto runs show deploy-1.2.3` the progress.
+`server.log` stands for the server; `work.log` shows from outside what was tested and built.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def note(log: Path, line: str) -> None:
 
 
 def test(version: str) -> None:
-    time.sleep(0.2)  # ten minutes, in earnest
+    time.sleep(0.2)  # ten minutes in reality
     note(LOG, f"tested {version}")
 
 
@@ -38,10 +38,10 @@ def build(version: str) -> str:
 
 
 def release(image: str) -> str:
-    """Put it on the server: not a thing to do twice."""
+    """Put it on the server: must not happen twice."""
     note(SERVER, f"released {image}")
     if options.kill:
-        os.kill(os.getpid(), signal.SIGKILL)  # the crash: it is out, and nobody wrote that down
+        os.kill(os.getpid(), signal.SIGKILL)  # the crash: it is released, but not recorded
     return f"{image} is live"
 
 
@@ -76,6 +76,6 @@ def main() -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--answer", choices=["yes", "no"], help="answer the question that the deployment asks")
-    parser.add_argument("--kill", action="store_true", help="die with kill -9 behind the release")
+    parser.add_argument("--kill", action="store_true", help="kill -9 right after the release")
     options = parser.parse_args()
     main()

@@ -1,13 +1,13 @@
 """The hybrid pattern: stateless tool workers pull from a queue, one stateful coordinator owns the workflow.
 
-    python examples/hybrid.py --demo                          # ten workers, killed at random, and the coordinator too
+    python examples/hybrid.py --demo                          # ten workers and the coordinator, killed at random
     python examples/hybrid.py --url store.db --worker         # one worker; start as many as you like, anywhere
     python examples/hybrid.py --url store.db                  # the coordinator
 
-A coordinator compares prices in twelve cities. It is a workflow: fan out, gather, report. It keeps nothing in memory
-that matters, so it may be killed at any line. The tools run in workers that know nothing of the workflow: each takes a
-task, calls the tool, gives the result back. A call of the tool is charged, so it goes through `once`, whose `verify`
-asks the ledger. Whoever is killed, each city is charged once, and the report holds all of them.
+A coordinator compares prices in twelve cities. It is a workflow: fan out, gather, report. It holds no state in memory,
+so it may be killed at any line. The tools run in workers that do not know the workflow: each claims a task, calls the
+tool and returns the result. A call of the tool is charged, so it goes through `once`, whose `verify` asks the ledger.
+Whichever process is killed, each city is charged once, and the report has all of them.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tenuto import Happened, Intent, NotHappened, Task, Tenuto
-from tenuto.capabilities.procedure import WorkflowStep
+from tenuto.capabilities.workflows.document import WorkflowStep
 
 CITIES = [
     "Lisbon", "Porto", "Faro", "Braga", "Coimbra", "Évora", "Aveiro", "Setúbal", "Funchal", "Leiria", "Viseu", "Guarda"
@@ -31,11 +31,11 @@ WORKERS, KILLS = 10, 25
 
 
 def ledger(url: str, city: str) -> Path:
-    """The outside world: one byte for each time that the tool was charged."""
+    """The outside world: one byte for each charge of the tool."""
     return Path(url).with_name(f"charged-{city}")
 
 
-# -- the workers: no state of their own --------------------------------------------------------------------------------
+# -- the workers: stateless --------------------------------------------------------------------------------------------
 
 
 def worker(url: str) -> None:
@@ -46,7 +46,7 @@ def worker(url: str) -> None:
             book = ledger(url, city)
 
             def call_the_tool() -> dict[str, Any]:
-                time.sleep(0.2)  # it takes its time
+                time.sleep(0.2)  # a slow tool
                 with book.open("ab") as file:
                     file.write(b"$")
                 return {"city": city, "price": 40 + len(city) * 7}
@@ -60,7 +60,7 @@ def worker(url: str) -> None:
         agent.tasks.work("prices", look_up, concurrency=2, lease=5, on_signal=True)
 
 
-# -- the coordinator: a workflow that owns the whole -------------------------------------------------------------------
+# -- the coordinator: a workflow ---------------------------------------------------------------------------------------
 
 
 def coordinator(url: str) -> None:
@@ -108,7 +108,7 @@ def demo() -> int:
         with Tenuto("reader", url) as agent:
             while owner.poll() != 0:
                 time.sleep(chance.uniform(0.05, 0.2))
-                if owner.poll() not in (None, 0):  # it was killed: another one goes on
+                if owner.poll() not in (None, 0):  # it was killed: start another one
                     owner = start()
                 busy = {str(one.by) for one in agent.tasks.running("prices")}
                 at_work = [one for one in workers if f"worker-{one.pid}" in busy]
@@ -140,9 +140,9 @@ def demo() -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", default=None, help="the store (default: .tenuto/tenuto.db)")
-    parser.add_argument("--worker", action="store_true", help="be a worker instead of the coordinator")
-    parser.add_argument("--demo", action="store_true", help="play all parts, and kill them at random")
+    parser.add_argument("--url", default=None, help="store path or URL (default: .tenuto/tenuto.db)")
+    parser.add_argument("--worker", action="store_true", help="run a worker instead of the coordinator")
+    parser.add_argument("--demo", action="store_true", help="run all processes and kill them at random")
     given = parser.parse_args()
     if given.demo:
         sys.exit(demo())

@@ -1,11 +1,11 @@
-"""A LangGraph agent that is killed in the middle of its work, and goes on where it was.
+"""A LangGraph agent that is killed in the middle of its work and resumes at the same node.
 
-    python examples/langgraph_agent.py --url store.db --die-in review     # dies with 137 inside of a node
-    python examples/langgraph_agent.py --url store.db                     # goes on at that node
+    python examples/langgraph_agent.py --url store.db --die-in review     # exits with 137 inside a node
+    python examples/langgraph_agent.py --url store.db                     # resumes at that node
 
-It needs LangGraph (`pip install "tenuto[langgraph]"`) and no model: each node stands for a call of one. The graph
-plans, searches twice with a tool that costs money, reviews and writes. With LangGraph's default settings each step
-is durable before the next one begins; the tool is durable too, so a search that was paid for is not made again.
+It needs LangGraph (`pip install "tenuto[langgraph]"`) and no model: each node stands for a model call. The graph
+plans, searches twice with a tool that costs money, reviews and writes. With LangGraph's default settings each step is
+durable before the next one starts. The tool is durable too, so that a paid search is not repeated.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from tenuto.adapters.langgraph import TenutoSaver
 
 
 class Report(TypedDict):
-    """What the graph works on."""
+    """The state of the graph."""
 
     topic: str
     notes: Annotated[list[str], operator.add]
@@ -41,7 +41,7 @@ def node(name: str, work: Callable[[Report], list[str]], die_in: str | None) -> 
         print(f"node {name}", flush=True)
         notes = work(state)
         if name == die_in:
-            os._exit(137)  # the crash: what the node did is done, and what it returns is lost
+            os._exit(137)  # the crash: the node has run, but its result is lost
         return {"notes": notes}
 
     return run
@@ -66,16 +66,20 @@ def build(saver: TenutoSaver, die_in: str | None) -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", default=None, help="where to keep it (default: .tenuto/tenuto.db)")
-    parser.add_argument("--die-in", metavar="NODE", help="die with 137 at the end of this node")
+    parser.add_argument("--url", default=None, help="store path or URL (default: .tenuto/tenuto.db)")
+    parser.add_argument("--die-in", metavar="NODE", help="exit with 137 at the end of this node")
     options = parser.parse_args()
     with TenutoSaver(options.url) as saver:
         graph = build(saver, options.die_in)
-        config = {"configurable": {"thread_id": "report-7"}}
-        begun = graph.get_state(config).tasks  # what was not finished; nothing in a new thread
-        if begun:
-            print(f"resuming at {begun[0].name}")
-        result = graph.invoke(None if begun else {"topic": "laptops", "notes": []}, config)
+        config = {"configurable": {"thread_id": "report-7"}, "metadata": {"turn": "1"}}
+        seen = graph.get_state(config)
+        if (seen.metadata or {}).get("turn") != "1":
+            result = graph.invoke({"topic": "laptops", "notes": []}, config)
+        elif seen.next:
+            print(f"resuming at {seen.next[0]}")
+            result = graph.invoke(None, config)
+        else:  # killed after the last node: the report is there, and nothing runs again
+            result = seen.values
         print(result["notes"][-1])
 
 

@@ -1,10 +1,10 @@
-"""One conversation, three frameworks, a kill -9 between each two: nothing is lost on the way.
+"""One conversation in three frameworks, with a kill -9 after each: nothing is lost.
 
     python examples/many_frameworks.py
 
-It begins in a graph of LangGraph's, whose checkpoints are tenuto's, goes on in the OpenAI Agents SDK, which calls a tool, and
-is finished by a loop in Anthropic's style, which calls another. Each part is a process of its own, killed when it has said its part. The models are made up, so
-that it runs offline; each of them checks that it is shown everything that was said before. It needs
+It starts in a LangGraph graph on `TenutoSaver`, continues in the OpenAI Agents SDK, which calls a tool, and ends in a
+loop in Anthropic's style, which calls another. Each part is a separate process, killed after its last message. The
+models are fakes, so that it runs offline; each checks that it sees all earlier messages. It needs
 `pip install "tenuto[langgraph,openai-agents]"`.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tenuto import Tenuto
-from tenuto.adapters.shapes import as_anthropic, as_chat, plain_text, words
+from tenuto.shapes import as_anthropic, as_chat, plain_text, words
 
 THREAD = "trip-42"
 
@@ -64,7 +64,7 @@ def in_openai_agents(agent: Tenuto) -> None:
     from tenuto.adapters.langgraph import TenutoSaver
     from tenuto.adapters.openai_agents import TenutoSession
 
-    TenutoSaver(agent)  # lets this agent read what graphs have stored; the session goes on with it
+    TenutoSaver(agent)  # lets this agent read the checkpoints of graphs; the session continues from them
     set_tracing_disabled(disabled=True)
     model = ScriptedModel()
     model.enqueue(
@@ -116,7 +116,7 @@ def made_up_claude(messages: list[dict[str, Any]]) -> dict[str, Any]:
     return {"role": "assistant", "content": [{"type": "text", "text": f"Done: {results['toolu_1']}."}]}
 
 
-# -- each part in a process of its own, and a kill behind each -------------------------------------------------------
+# -- each part in a separate process, and a kill after each ----------------------------------------------------------
 
 PARTS = {"LangGraph": in_langgraph, "the OpenAI Agents SDK": in_openai_agents, "a loop of Anthropic's": in_anthropic}
 
@@ -124,7 +124,7 @@ PARTS = {"LangGraph": in_langgraph, "the OpenAI Agents SDK": in_openai_agents, "
 def one_part(name: str, url: str) -> None:
     PARTS[name](Tenuto(name, url))
     print("said", flush=True)
-    time.sleep(600)  # it never gets to close anything: the kill comes first
+    time.sleep(600)  # nothing is closed: the kill comes first
 
 
 def everything(url: str) -> None:

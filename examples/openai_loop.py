@@ -1,10 +1,10 @@
 """A tool loop in the style of OpenAI's chat API; four lines make it durable. The model is a small fake, offline.
 
-    python openai_loop.py --kill-at 3    # kill -9 right behind the third call of the model or of a tool
-    python openai_loop.py                # goes on: finished calls are not paid for again, and the flight is booked once
+    python openai_loop.py --kill-at 3    # kill -9 right after the third call of the model or of a tool
+    python openai_loop.py                # resumes: finished calls are not repeated, and the flight is booked once
 
-With the real thing, `client = openai.OpenAI()` takes the place of `FakeOpenAI()`, and nothing else changes. `work.log`
-tells from outside what was called.
+For the real API, replace `FakeOpenAI()` by `openai.OpenAI()`; nothing else changes. `work.log` shows from outside what
+was called.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def search_flights(city: str) -> str:
 
 
 def book_flight(flight: str) -> str:
-    """Twice is expensive: the booking carries the step's idempotency key, by which it is found again."""
+    """Book once: the booking carries the step's idempotency key, so that `find_booking` finds it."""
     with BOOKINGS.open("a") as file:
         file.write(json.dumps({"flight": flight, "mark": idempotency_key()}) + "\n")
     worked(f"book_flight {flight}")
@@ -35,9 +35,9 @@ def book_flight(flight: str) -> str:
 
 
 def find_booking(intent: Intent) -> Happened | NotHappened:
-    """Asked after a crash, before anything is booked again."""
+    """Called after a crash, before anything is booked again."""
     marks = [json.loads(line)["mark"] for line in BOOKINGS.read_text().splitlines()] if BOOKINGS.exists() else []
-    return Happened(f"booked {intent.args[0]}") if intent.idempotency_key in marks else NotHappened()
+    return Happened(f"booked {intent.kwargs['flight']}") if intent.idempotency_key in marks else NotHappened()
 
 
 TOOLS = {
@@ -52,8 +52,8 @@ def ask_model(messages: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """The loop that everybody writes."""
-    with Tenuto("assistant") as agent, agent.run("trip-42") as run:  # durable: starts, or goes on
+    """The usual tool loop."""
+    with Tenuto("assistant") as agent, agent.run("trip-42") as run:  # durable: starts or resumes
         print(run, flush=True)
         chat = run.thread  # durable: the conversation
         chat.append({"role": "user", "content": TASK})
@@ -65,17 +65,17 @@ def main() -> None:
             for call in reply["tool_calls"]:
                 tool, options = TOOLS[call["function"]["name"]]
                 arguments = json.loads(call["function"]["arguments"])
-                found = run.step(tool.__name__, tool, *arguments.values(), **options)  # durable
+                found = run.step(tool.__name__, tool, kwargs=arguments, **options)  # durable
                 chat.append({"role": "tool", "tool_call_id": call["id"], "content": found})
         run.result = reply["content"]
         print(run.result)
 
 
-# -- what plays the rest of the world ------------------------------------------------------------------------------
+# -- the fake API and the kill -------------------------------------------------------------------------------------
 
 
 class FakeOpenAI:
-    """Has the names of `openai.OpenAI` that the loop uses, and three things to say."""
+    """Has the methods of `openai.OpenAI` that the loop uses, and three fixed answers."""
 
     def __init__(self) -> None:
         self.chat = SimpleNamespace(completions=SimpleNamespace(create=self._create))
@@ -98,7 +98,7 @@ def _calls(number: str, name: str, arguments: dict[str, str]) -> dict[str, Any]:
 
 
 def worked(what: str) -> None:
-    """Note down what was done; and die, if this is the moment: it is done, and nobody has recorded it."""
+    """Log what was done; then kill this process if asked: it is done, but not recorded."""
     with LOG.open("a") as log:
         log.write(what + "\n")
     print(f"  {what}", flush=True)
@@ -108,7 +108,7 @@ def worked(what: str) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kill-at", type=int, metavar="CALL", help="die with kill -9 right behind this call")
+    parser.add_argument("--kill-at", type=int, metavar="CALL", help="kill -9 right after this call")
     options = parser.parse_args()
     client = FakeOpenAI()
     main()

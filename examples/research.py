@@ -3,8 +3,8 @@
     python research.py --kill-at 31      # kill -9 in the middle of page 31
     python research.py                   # 30 pages come from the record, page 31 is read next
 
-Or stop it yourself, wherever you like: kill -9, Ctrl-C, a pulled plug. Its record is in `.tenuto`; `pages.log` tells
-from outside which pages were really read.
+Or stop it yourself at any time: kill -9, Ctrl-C, a pulled plug. Its record is in `.tenuto`; `pages.log` shows from
+outside which pages were read.
 """
 
 import argparse
@@ -20,9 +20,9 @@ LOG = Path("pages.log")
 
 
 def read(page: int) -> dict[str, int]:
-    """Fetch a page and let a model find what it says: slow, and paid for."""
+    """Fetch a page and let a model summarise it: slow and expensive."""
     if page == options.kill_at:
-        os.kill(os.getpid(), signal.SIGKILL)  # the crash: page 31 was begun and not read
+        os.kill(os.getpid(), signal.SIGKILL)  # the crash: page 31 was started and not read
     time.sleep(0.02)
     with LOG.open("a") as log:
         log.write(f"{page}\n")
@@ -32,7 +32,7 @@ def read(page: int) -> dict[str, int]:
 
 
 def conclude(notes: list[dict[str, int]]) -> str:
-    """Another model call, over everything that was found."""
+    """Make another model call over all notes."""
     best = max(notes, key=lambda note: note["citations"])
     total = sum(note["citations"] for note in notes)
     return f"{len(notes)} pages, {total} citations; start with page {best['page']}"
@@ -49,6 +49,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kill-at", type=int, metavar="PAGE", help="die with kill -9 in the middle of this page")
+    parser.add_argument("--kill-at", type=int, metavar="PAGE", help="kill -9 in the middle of this page")
     options = parser.parse_args()
     main()

@@ -1,9 +1,9 @@
 """A reviewer of 50 files that is killed at file 31, resumes at file 31, and posts no comment twice.
 
-    python review.py --kill-at 31        # kill -9 at the worst moment: comment 31 is posted, and not yet on record
-    python review.py                     # asks the place where comments are, finds comment 31, goes on with file 32
+    python review.py --kill-at 31        # kill -9 at the worst moment: comment 31 is posted but not recorded
+    python review.py                     # looks for comment 31, finds it, continues with file 32
 
-`comments.jsonl` plays the place where comments are posted; `model.log` tells from outside what the model was asked.
+`comments.jsonl` stands for the review site; `model.log` shows from outside what the model was asked.
 """
 
 import argparse
@@ -27,17 +27,17 @@ def review(path: str) -> str:
 
 
 def post(path: str, text: str) -> int:
-    """Post a comment, with the step's idempotency key as a mark by which it is found again. Twice is embarrassing."""
+    """Post a comment once, marked with the step's idempotency key, so that `find_comment` finds it."""
     with COMMENTS.open("a") as place:
         place.write(json.dumps({"path": path, "text": text, "mark": idempotency_key()}) + "\n")
     if path == options.kill_at:
-        os.kill(os.getpid(), signal.SIGKILL)  # the crash: people see the comment, and nobody wrote that down
+        os.kill(os.getpid(), signal.SIGKILL)  # the crash: the comment is visible, but not recorded
     print(f"  posted {text}", flush=True)
     return len(COMMENTS.read_text().splitlines())
 
 
 def find_comment(intent: Intent) -> Happened | NotHappened:
-    """Was it posted? Asked only where nobody knows: after a crash, never before a first attempt."""
+    """Return whether the comment was posted. Called after a crash, never before a first attempt."""
     comments = [json.loads(line) for line in COMMENTS.read_text().splitlines()] if COMMENTS.exists() else []
     for number, comment in enumerate(comments, start=1):
         if comment["mark"] == intent.idempotency_key:
@@ -47,7 +47,7 @@ def find_comment(intent: Intent) -> Happened | NotHappened:
 
 
 def main() -> None:
-    """Review every file, or go on where it stopped: the same call."""
+    """Review every file, or resume: the same call."""
     with Tenuto("reviewer") as agent, agent.run("review-pr-9") as run:
         print(run, flush=True)
         for path in FILES:
@@ -59,7 +59,7 @@ def main() -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--kill-at", type=lambda number: FILES[int(number) - 1], metavar="FILE", help="die with kill -9 at file 1 to 50"
+        "--kill-at", type=lambda number: FILES[int(number) - 1], metavar="FILE", help="kill -9 at file 1 to 50"
     )
     options = parser.parse_args()
     main()

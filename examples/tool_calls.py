@@ -1,11 +1,11 @@
 """An agent that reads 60 pages with a tool, saves its state every ten calls, and is killed after call 47.
 
-    python examples/tool_calls.py --url store.db --die-after 47      # dies with 137
-    python examples/tool_calls.py --url store.db                     # goes on at call 48
+    python examples/tool_calls.py --url store.db --die-after 47      # exits with 137
+    python examples/tool_calls.py --url store.db                     # resumes at call 48
 
-The state holds the task, the conversation, a log of tool calls, a step counter and the working memory. It is
-saved as a checkpoint at every tenth call; each call is noted in the thread as soon as it is done. The second
-run restores call 40, takes calls 41 to 47 from the thread's log without calling the tool again, and calls 48.
+The state holds the task, the conversation, a log of tool calls, a step counter and the working memory. It is saved as
+a checkpoint at every tenth call; each call is recorded in the thread when it is done. The second run restores call 40,
+replays calls 41 to 47 from the thread without calling the tool again, and makes call 48.
 """
 
 import argparse
@@ -25,7 +25,7 @@ def read_page(page: int) -> str:
 
 
 def take_in(state: dict[str, Any], page: int, found: str) -> None:
-    """What the agent does with a result: the same whether it is new or was taken from the log."""
+    """Add a result to the state, whether it is new or replayed."""
     state["conversation"] += [
         {"role": "assistant", "content": f"Reading page {page}."},
         {"role": "tool", "content": found},

@@ -16,7 +16,7 @@ from rich.text import Text
 IMAGES = Path(__file__).parents[1] / "images"
 SOURCE = Path(__file__).parents[2] / "src"
 WIDTH = 108
-# Without the fonts that it would fetch from elsewhere: whoever looks has one of his own.
+# No web fonts: every reader has a monospaced one.
 FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL).replace(
     "Fira Code, monospace", "ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 )
