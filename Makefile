@@ -1,15 +1,17 @@
-# The two commands of the README are `make demo` and `make test`. Each sets up what it needs: a virtual
-# environment in .venv with the versions of requirements.lock, and tenuto itself.
+# The two commands of the README are `make demo` and `make test`. Each sets up its own virtual environment, with the versions
+# of requirements.lock: .venv-demo holds what a user installs, .venv also what the tests need.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO := $(VENV)-demo
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .PHONY: demo test check lint types quick servers docs screens bench peers lock clean
 
-demo: $(READY)
-	$(BIN)/tenuto demo
+demo: $(DEMO)/.ready
+	$(DEMO)/bin/tenuto demo
 
 test: $(READY) lint types servers
 	$(BIN)/python -m pytest -n 2
@@ -33,7 +35,7 @@ quick: $(READY)
 
 # What the tests need and no wheel carries: brought once into .servers, without root.
 servers: $(READY)
-	$(BIN)/python tests/postgres/pgbouncer.py
+	$(BIN)/python tests/support/pgbouncer.py
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --site-dir build/site
@@ -48,15 +50,26 @@ bench: $(READY)
 # What people use today, beside: in an environment of its own, for it brings a hundred packages.
 peers: $(READY)
 	$(PYTHON) -m venv $(VENV)-bench
-	$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check -r bench/requirements.txt hatchling editables
-	$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e .
+	$(VENV)-bench/bin/python $(PIP_INSTALL) -r bench/requirements.txt hatchling editables
+	$(VENV)-bench/bin/python $(PIP_INSTALL) --no-build-isolation -e .
 	$(VENV)-bench/bin/python -m bench history langgraph sessions steps tasks
 
-$(READY): pyproject.toml requirements.lock
+# A python3 that is too old must say so, not fail inside pip.
+define make_venv
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tenuto needs Python 3.11 or newer")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PYTHON) -m venv $(1)
+endef
+
+$(READY): pyproject.toml requirements.lock
+	$(call make_venv,$(VENV))
+	$(BIN)/python $(PIP_INSTALL) -r requirements.lock
+	$(BIN)/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	touch $@
+
+# Older versions of pip apply PIP_CONSTRAINT also to what builds the package, newer ones PIP_BUILD_CONSTRAINT.
+$(DEMO)/.ready: pyproject.toml requirements.lock
+	$(call make_venv,$(DEMO))
+	PIP_CONSTRAINT=requirements.lock PIP_BUILD_CONSTRAINT=requirements.lock $(DEMO)/bin/python $(PIP_INSTALL) -e .
 	touch $@
 
 # Renew the lock file: resolve the groups of pyproject.toml anew and write down what came out. The wheel of
@@ -71,4 +84,4 @@ lock:
 	rm -rf $(VENV)-lock
 
 clean:
-	rm -rf $(VENV) $(VENV)-bench .servers .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) $(DEMO) $(VENV)-bench .servers .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
