@@ -92,6 +92,7 @@ class Worker:
         self._idle: deque[Bell] = deque()
         self._poller: Bell | None = None
         self._over = False
+        self._empty = False
         self._away = False
         source.stop = self
 
@@ -102,6 +103,13 @@ class Worker:
     def set(self) -> None:
         """Stop the worker, and wake its idle lanes."""
         self._over = True
+        self._wake_all()
+
+    def _ends(self) -> bool:
+        """Return whether a lane without a job ends. A lane may still find a job after another found none: it does it."""
+        return self._empty or self.is_set()
+
+    def _wake_all(self) -> None:
         for bell in list(self._idle):
             bell.ring()
 
@@ -125,7 +133,7 @@ class Worker:
         looks = 0
         while True:
             bell.hush()
-            if self.is_set():
+            if self._ends():
                 if ended is not None:
                     yield Store(self._source.end(ended))
                 return
@@ -148,7 +156,8 @@ class Worker:
             ended = None
             if job is None:
                 if quiet and (yield Store(self._source.is_empty)):
-                    self.set()
+                    self._empty = True
+                    self._wake_all()
                     continue
                 looks += 1
                 yield from self._wait(bell, looks)
@@ -165,7 +174,7 @@ class Worker:
                 self._poller = bell
         if self._poller is not bell:
             yield from self._pause(bell, _HEED)
-            while self._poller not in (None, bell) and not bell.rung and not self.is_set():
+            while self._poller not in (None, bell) and not bell.rung and not self._ends():
                 yield from self._pause(bell, _HEED)
             return
         delay = min(_SOON * 1.5 ** min(looks, _LOOKS), self._poll)
@@ -180,7 +189,7 @@ class Worker:
         with self._lock:
             self._idle.append(bell)
         try:
-            if not self.is_set():
+            if not self._ends():
                 yield Sleep(seconds, bell)
         finally:
             with self._lock:
