@@ -46,6 +46,8 @@ _OF_SEVERAL: Final = 5.0
 """Seconds to wait for a single host, and for one of several: a machine that is gone does not even refuse."""
 _LOOK_AGAIN: Final = 0.05
 """Seconds after which a waiter looks again by itself: a dropped connection sends no notification."""
+_HANDED_OVER: Final = 2.0
+"""Seconds that a waiter gives the thread that is about to hand it a connection."""
 _inherited: list[Any] = []
 _attempt = threading.local()
 
@@ -253,9 +255,9 @@ class Pool:
         except queue.Empty:
             try:
                 self._waiting.remove(mine)
-            except ValueError:  # another thread is handing one over right now
+            except ValueError:  # another thread is handing one over right now, unless Control-C met it
                 with contextlib.suppress(queue.Empty):
-                    return mine.get(timeout=_LOOK_AGAIN)
+                    return mine.get(timeout=_HANDED_OVER)
             return None
 
     def _return(self, line: Line) -> None:
