@@ -75,8 +75,8 @@ def main() -> None:
         seen = graph.get_state(config)
         if (seen.metadata or {}).get("turn") != "1":
             result = graph.invoke({"topic": "laptops", "notes": []}, config)
-        elif seen.next:
-            print(f"resuming at {seen.next[0]}")
+        elif seen.tasks:
+            print(f"resuming at {seen.tasks[0].name}")
             result = graph.invoke(None, config)
         else:  # killed after the last node: the report is there, and nothing runs again
             result = seen.values
