@@ -1,5 +1,6 @@
 """One client for each backend, a clock in the test's hand, and the servers of `support`, which every test can import."""
 
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,9 @@ from support.http_server import SharedClock
 from support.stores import cluster, http, postgres, valkey
 
 __all__ = ["cluster", "http", "postgres", "valkey"]
+
+# A shell ignores SIGINT in its background jobs, and a child process inherits that; tests of Control-C send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

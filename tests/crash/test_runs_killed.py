@@ -11,7 +11,7 @@ from support.long import size
 
 import tenuto
 from tenuto import Tenuto
-from tenuto.capabilities.runs import open_run, replay, step
+from tenuto.capabilities.runs import open_run, options, replay, step
 from tenuto.testing.crash import killed_everywhere
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # a machine under load takes its time
@@ -212,7 +212,7 @@ def no_intent(crash):
 
 
 def late_result(crash):
-    held = step.Lane()
+    held = options.Lane()
     begin, complete = step.Step.__post_init__, open_run.OpenRun._complete
 
     def in_one_lane(self):

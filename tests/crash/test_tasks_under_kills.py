@@ -12,7 +12,7 @@ from support.long import size
 
 from tenuto import Tenuto
 
-TASKS = size(120, 10_000)
+TASKS = size(300, 10_000)
 WORKERS = 8
 
 
