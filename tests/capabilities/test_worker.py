@@ -8,6 +8,7 @@ import pytest
 
 from tenuto import InvalidInput, StorageUnavailable, Tenuto
 from tenuto.capabilities._core.worker import Worker, work
+from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.work import Work
 
 
@@ -74,3 +75,48 @@ def test_a_worker_without_lanes_is_refused(agent: Tenuto) -> None:
     worker = Worker(agent.kernel, Jobs(failures=0), poll=0.05, until_empty=False, stop=None)
     with pytest.raises(InvalidInput, match="concurrency"):
         work(worker, agent.clock, concurrency=0, grace=5, on_signal=False)
+
+
+class Slow(Jobs):
+    """A source whose first look takes long and finds a job, while a second one finds nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.looking = iter("ab")
+        self.other_found_nothing = threading.Event()
+        self.stopped_early: list[bool] = []
+
+    def take(self, _ended: Any) -> Work[str | None]:
+        yield from ()
+        if next(self.looking, None) == "a":
+            assert self.other_found_nothing.wait(20)
+            return "job"
+        return None
+
+    def is_empty(self) -> bool:
+        return True
+
+    def execute(self, job: str) -> Work[None]:
+        self.executed.append(job)
+        self.stopped_early.append(self.stop.is_set())
+        yield from ()
+
+    def seconds_left(self) -> float:
+        return 0.01
+
+
+def test_a_worker_that_ends_when_nothing_is_left_first_does_what_a_slow_lane_found(agent: Tenuto) -> None:
+    # given a lane that still looks when another finds nothing and ends the worker
+    source = Slow()
+    worker = Worker(agent._context.kernel, source, poll=0.02, until_empty=True, stop=None)
+    wake_all = worker._wake_all
+
+    def noticed() -> None:
+        wake_all()
+        source.other_found_nothing.set()
+
+    worker._wake_all = noticed  # type: ignore[method-assign]
+    # when it works, without a grace period
+    work(worker, SystemClock(), concurrency=2, grace=0.0, on_signal=False)
+    # then the job is executed before it returns, and not told to stop
+    assert (source.executed, source.stopped_early) == (["job"], [False])
