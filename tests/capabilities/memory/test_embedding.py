@@ -10,6 +10,7 @@ import pytest
 
 from tenuto import InvalidInput, Tenuto
 from tenuto.kernel import keys
+from tenuto.testing import HeldClock
 
 MEANINGS = [("cat", "kitten", "feline"), ("car", "vehicle", "sedan"), ("tea", "beverage", "drink")]
 
@@ -64,6 +65,40 @@ def test_vectors_of_two_models_are_never_mixed(client: Callable[..., Tenuto]) ->
     assert seen[-1] == (3, 3)
     assert texts(second.memory.recall("kitten", user="ann"))[0] == "The feline sleeps"
     assert texts(first.memory.recall("kitten", user="ann"))[0] == "The feline sleeps"
+
+
+def test_vectors_of_an_earlier_model_are_erased_when_all_are_embedded_anew(
+    client: Callable[..., Tenuto], clock: HeldClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenuto.capabilities.memory.embedding._BATCH", 2)
+    failing = [True]
+
+    def newer(given: list[str]) -> list[list[float]]:
+        if len(given) == 1 and failing[0]:
+            raise ConnectionError("the endpoint is down")
+        return by_meaning(given)
+
+    newer.model = "newer"  # type: ignore[attr-defined]
+    earlier, later = client("earlier", embed=by_meaning), client("later", embed=newer)
+    fill(earlier)
+    earlier.memory.embed(user="ann")
+    old, new = (keys.pack("ann", "memory", "vectors", model) for model in ("by_meaning", "newer"))
+    clock.sleep(4_000)
+    with pytest.raises(ConnectionError):
+        later.memory.embed(user="ann")
+    assert not any(one.forgotten for one in later.kernel.entries(old)), "the new ones are not complete"
+    failing[0] = False
+    assert later.memory.embed(user="ann") == 1
+    assert [one.forgotten for one in later.kernel.entries(old)] == [True, True]
+    assert not any(one.forgotten for one in later.kernel.entries(new))
+    assert texts(later.memory.recall("kitten", user="ann"))[0] == "The feline sleeps"
+    assert texts(earlier.memory.recall("kitten", user="ann"))[0] == "The feline sleeps", "it has them in memory"
+    back = client("back", embed=by_meaning)
+    assert back.memory.embed(user="ann") == 3, "the earlier model may come back"
+    assert not any(one.forgotten for one in later.kernel.entries(new)), "both were used within the hour"
+    assert texts(client("new", embed=by_meaning).memory.recall("kitten", user="ann"))[0] == "The feline sleeps"
+    assert later.memory.forget(user="ann").vectors == 6
+    assert later.store.check().ok
 
 
 def test_embedding_is_resumed_where_it_stopped(client: Callable[..., Tenuto], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,12 @@
 """Vectors of memories: made in the background, stored in batches, loaded with the index.
 
 Keys, below the tenant: the stream `(*home, "vectors", model)` has one entry for each batch: the ids and their vectors, as
-half-precision floats. `(*home, "model", model)` holds the dimension. The stream of another model is never read. `remember` does not wait for an embedder: a daemon
-thread embeds what has no vector yet, and until then memories are found by words. A crash loses one batch of work: the
-next process finds the memories without a vector and continues. Vectors of messages stay in this process.
+half-precision floats. `(*home, "model", model)` holds the dimension. The stream of another model is never read.
+`remember` does not wait for an embedder: a daemon thread embeds what has no vector yet, and until then memories are found
+by words. A crash loses one batch of work: the next process finds the memories without a vector and continues. When every
+memory of a scope has a vector, those of models that stored none for an hour are erased, first the entries and then the
+model's record: a crash in between leaves the record, and the next embedding erases the rest. Vectors of messages stay in
+this process.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from tenuto.capabilities._core.base import Context, scan_all
+from tenuto.capabilities._core.journal import last_number
 from tenuto.capabilities.memory.records import item_key, memory_of
 from tenuto.capabilities.memory.scopes import ScopeIndex, ScopeIndexes, searched_text
 from tenuto.capabilities.memory.search.embedders import Embedder, log, numpy_or_raise
@@ -24,12 +28,15 @@ from tenuto.capabilities.memory.turns import ThreadIndex
 from tenuto.errors import Closed, Conflict, InvalidInput, TenutoError
 from tenuto.kernel import codec, keys
 from tenuto.kernel.clock import SystemClock
-from tenuto.kernel.contract import AnyCheck, Append, Check, CheckEnd, Forget, Put, Record
+from tenuto.kernel.contract import AnyCheck, Append, Check, CheckEnd, Delete, Forget, Put, Record
 from tenuto.kernel.transact import commit_once
 from tenuto.kernel.work import perform
 
 _BATCH: Final = 64
 _PAGE: Final = 100
+_UNUSED: Final = 3_600.0
+"""Seconds after which the vectors of another model are erased: during a deployment two models may be in use."""
+_ERASED_AT_ONCE: Final = 1_000
 _MODEL: Final = keys.pack("model")
 Progress = Callable[[int, int], None]
 """Called with the number of texts embedded so far, and of all that had no vector."""
@@ -160,6 +167,7 @@ class Embedding:
                 self._catch_up(scope)
                 missing = self._missing(scope)
             if not missing:
+                self._erase_unused(scope)
                 return done
             batch = missing[:_BATCH]
             records = self._context.kernel.read([item_key(scope.home, one) for one in batch])
@@ -174,6 +182,26 @@ class Embedding:
             done += len(found)
             if progress is not None:
                 progress(done, done + len(missing) - len(batch))
+
+    def _erase_unused(self, scope: ScopeIndex) -> None:
+        """Erase the vectors of other models that stored none for an hour."""
+        assert self.embedder is not None
+        kernel = self._context.kernel
+        own = model_key(scope.home, self.embedder.model)
+        for record in scan_all(kernel, scope.home + _MODEL):
+            if record.key == own or record.written_at > kernel.now() - _UNUSED:
+                continue
+            stream = stream_of(scope.home, str(keys.unpack(record.key)[-1]))
+            last = last_number(self._context, stream)
+            try:
+                # Every batch of that model writes its record anew: a conflict says that it is in use again.
+                for first in range(1, last + 1, _ERASED_AT_ONCE):
+                    erase = Forget(stream, first, min(first + _ERASED_AT_ONCE - 1, last))
+                    perform(commit_once(kernel, [Check(record.key, record.version)], [erase]), SystemClock())
+                gone = Delete(record.key)
+                perform(commit_once(kernel, [Check(record.key, record.version)], [gone]), SystemClock())
+            except Conflict:
+                continue
 
     def _missing(self, scope: ScopeIndex) -> list[str]:
         rows = scope.vectors.rows

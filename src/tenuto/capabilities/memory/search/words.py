@@ -61,7 +61,8 @@ def stems(given: list[str]) -> list[str]:
     try:
         found = [_stems[word] for word in given]
     except KeyError:
-        _learn({word for word in given if word not in _stems})
+        if unknown := {word for word in given if word not in _stems and not word.isdecimal()}:
+            _learn(unknown)
         found = [_stems.get(word, word) for word in given]
     return [term for term in found if term]
 
