@@ -43,6 +43,8 @@ def test_nothing_finds_what_was_forgotten(client: Callable[..., Tenuto], how: st
     for one in (agent, reader, client("new")):
         assert len(set(finds(one))) == left
     for memory_id in receipt.ids:
+        held = reader.memory._scopes.of("ann")
+        assert memory_id not in held.numbers, "its text left the index of the other process"
         with pytest.raises(NotFound):
             reader.memory.get(memory_id)
     assert receipt.records == len(receipt.ids) > 0

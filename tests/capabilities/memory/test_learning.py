@@ -78,10 +78,27 @@ def test_files_that_cannot_be_loaded_change_nothing(agent: Tenuto, tmp_path: Pat
         ([good, binary], "binary"),
         ([good, latin], "UTF-8"),
         ([good, tmp_path / "none*.md"], "No file matches"),
+        ([good, tmp_path], "No file matches"),
         ([], "at least one"),
     ):
         with pytest.raises(InvalidInput, match=says):
             agent.memory.load(files)  # type: ignore[arg-type]
+    assert agent.memory.list() == []
+
+
+def test_an_unreadable_file_changes_nothing(agent: Tenuto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.md").write_text("fine")
+    (tmp_path / "b.md").write_text("locked")
+    read = Path.read_text
+
+    def refused(path: Path, *given: Any, **options: Any) -> str:
+        if path.name == "b.md":  # modes do not stop root
+            raise PermissionError(13, "Permission denied")
+        return read(path, *given, **options)
+
+    monkeypatch.setattr(Path, "read_text", refused)
+    with pytest.raises(InvalidInput, match=r"b\.md cannot be read \(Permission denied\); nothing was loaded"):
+        agent.memory.load(str(tmp_path / "*.md"))
     assert agent.memory.list() == []
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tenuto import Conflict, InvalidInput, NotFound, Tenuto, TooLarge
+from tenuto.kernel import keys
 from tenuto.testing import HeldClock
 
 
@@ -49,6 +50,15 @@ def test_the_same_text_is_stored_once_and_counted(agent: Tenuto) -> None:
     assert agent.memory.remember("Likes tea", user="other").id != first.id
     assert agent.memory.remember("Likes tea", user="u", kind="preference").id != first.id
     assert len(agent.memory.list("u")) == 2
+
+
+def test_a_loop_that_stores_the_same_adds_nothing(agent: Tenuto) -> None:
+    for _ in range(1_000):
+        memory = agent.memory.remember("Likes tea", user="u")
+    assert memory.seen == 1_000
+    assert agent.memory.list("u") == [memory._replace(duplicate=False)]
+    assert len(agent.kernel.entries(keys.pack("u", "memory"))) == 1, "one journal line: the first"
+    assert len(agent.memory.recall("tea", user="u", k=50)) == 1
 
 
 @pytest.mark.races
