@@ -21,7 +21,20 @@ from tenuto.capabilities.memory.search.profiles import WORDS
 from tenuto.cli.bench_recall import _threads
 from tenuto.client import Tenuto
 
-NAMES = ("own", "before", "after", "before2", "after2", "context", "answer", "session", "speaker", "date", "event", "when")
+NAMES = (
+    "own",
+    "before",
+    "after",
+    "before2",
+    "after2",
+    "context",
+    "answer",
+    "session",
+    "speaker",
+    "date",
+    "event",
+    "when",
+)
 _STEPS, _RATE, _DECAY = 300, 0.3, 1e-3
 
 

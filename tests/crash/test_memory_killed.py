@@ -87,7 +87,11 @@ def test_embedding_anew_continues_after_a_kill(url: str | None, path: Path) -> N
             assert set(stored(agent, "earlier")) == every, "they stay until the new ones are complete"
             assert agent.memory.recall("fact number 7", user="ann", k=1)[0].memory.text.endswith("number 7")
     last = subprocess.run(
-        [sys.executable, str(EMBEDDER), where, "0"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
+        [sys.executable, str(EMBEDDER), where, "0"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert last.stdout == f"embedded {total - done}\n", "what the killed ones had stored is not embedded again"
     with Tenuto("reader", where) as agent:
