@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +14,11 @@ import pytest
 from tenuto import AsyncTenuto, Tenuto, Tool
 from tenuto.adapters.models import AnthropicModel, OpenAIModel
 from tenuto.errors import BudgetExceeded, InvalidInput, Waiting
+from tenuto.hooks.events import SignFound
+from tenuto.hooks.metrics import Metrics
 
 
-def calling(name: str, number: int = 0, **given: Any) -> dict[str, Any]:
+def calling(name: str, number: int = 0, /, **given: Any) -> dict[str, Any]:
     function = {"name": name, "arguments": json.dumps(given)}
     return {
         "role": "assistant",
@@ -210,3 +213,112 @@ def test_the_example_with_three_tools_is_short_and_calls_nothing_twice(tmp_path:
     code = path.read_text().split('"""', 2)[2]
     theirs = re.sub(r"PLAN = .*?(?=\n\n\nwith )", "", code, flags=re.DOTALL)  # without the stand-in for a provider
     assert len([line for line in theirs.splitlines() if line.strip()]) <= 30
+
+
+def round_of(*calls: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    made = [calling(name, number, **given)["tool_calls"][0] for number, (name, given) in enumerate(calls)]
+    return {"role": "assistant", "content": None, "tool_calls": made}
+
+
+def test_tools_of_one_round_run_concurrently_and_answer_in_order(agent: Tenuto) -> None:
+    together = threading.Barrier(3)
+
+    def meet(number: int) -> int:
+        together.wait(60)  # serial calls would break the barrier
+        return number
+
+    model = Script(round_of(*[("meet", {"number": one}) for one in (1, 2, 3)], ("add", {"a": 1})), "Met.")
+    reply = agent.turn("t", "Go", model, tools=[meet, add], key="k")
+    assert [one.result for one in reply.calls] == ["1", "2", "3", "2"]
+    shown = [one["content"] for one in agent.thread("t").messages() if one["role"] == "tool"]
+    assert shown == ["1", "2", "3", "2"]
+    assert agent.turn("t", "Go", model, tools=[meet, add], key="k") == reply
+
+
+def test_parallel_one_calls_one_after_the_other(agent: Tenuto) -> None:
+    inside: list[int] = []
+
+    def alone(number: int) -> int:
+        assert not inside
+        inside.append(number)
+        inside.pop()
+        return threading.get_ident()
+
+    model = Script(round_of(("alone", {"number": 1}), ("alone", {"number": 2})), "Done.")
+    reply = agent.turn("t", "Go", model, tools=[alone], parallel=1)
+    assert [one.result for one in reply.calls] == [str(threading.get_ident())] * 2
+
+
+@pytest.mark.parametrize("backend", ["volatile"], indirect=True)
+def test_coroutine_tools_of_one_round_run_concurrently(agent: Tenuto) -> None:
+    import asyncio
+
+    async def main() -> Any:
+        arrived: list[asyncio.Event] = [asyncio.Event(), asyncio.Event()]
+
+        async def meet(mine: int) -> int:
+            arrived[mine].set()
+            await asyncio.wait_for(arrived[1 - mine].wait(), 60)
+            return mine
+
+        async with AsyncTenuto("a", "volatile:") as other:
+            model = Script(round_of(("meet", {"mine": 0}), ("meet", {"mine": 1})), "Met.")
+            return await other.turn("t", "Go", model, tools=[meet])
+
+    assert [one.result for one in asyncio.run(main()).calls] == ["0", "1"]
+
+
+def test_every_approval_of_a_round_is_asked_before_waiting(agent: Tenuto) -> None:
+    model = Script(round_of(("add", {"a": 1}), ("add", {"a": 2})), "Done.")
+    tools = [Tool(add, approve="ann")]
+    with pytest.raises(Waiting):
+        agent.turn("t", "Add", model, tools=tools, key="k")
+    first, second = sorted(agent.inbox.list(to="ann"), key=lambda one: one.text)
+    agent.inbox.answer(second.id, "reject", by="ann")
+    with pytest.raises(Waiting):
+        agent.turn("t", "Add", model, tools=tools, key="k")
+    agent.inbox.answer(first.id, "approve", by="ann")
+    reply = agent.turn("t", "Add", model, tools=tools, key="k")
+    assert [one.result for one in reply.calls] == ["2", "error: a person rejected this call"]
+    assert agent.inbox.list(to="ann") == []
+
+
+def test_the_guard_reports_what_a_model_repeats_and_contradicts(client: Any) -> None:
+    events: list[Any] = []
+    metrics = Metrics()
+    agent = client("a", hooks=[events.append, metrics])
+    made: list[int] = []
+
+    def search(city: str) -> str:
+        made.append(1)
+        return f"{city}: TP123"
+
+    agent.thread("t").decide("Use LGA")
+    agent.turn("t", "Find Lisbon", Script(calling("search", city="Lisbon"), "Found."), tools=[search], key="1")
+    assert metrics.signs == {}
+    model = Script(None, None, calling("search", city="Lisbon"), "We use JFK.")
+    reply = agent.turn("t", "Again", model, tools=[search], key="2")
+    found = [(one.kind, one.remembered, one.message) for one in reply.signs]
+    assert found == [("repeated_call", "Lisbon: TP123", 6), ("contradiction", "Use LGA", 8)]
+    assert len(made) == 2, "it is reported, and made all the same"
+    assert agent.turn("t", "Again", model, tools=[search], key="2") == reply
+    signs = [one for one in events if isinstance(one, SignFound)]
+    assert [(one.kind, one.thread) for one in signs] == [("repeated_call", "t"), ("contradiction", "t")]
+    assert metrics.signs == {"repeated_call": 1, "contradiction": 1}
+    assert 'tenuto_signs_total{kind="contradiction"} 1' in metrics.text()
+
+
+def test_the_guard_can_reuse_a_remembered_result(agent: Tenuto) -> None:
+    made: list[str] = []
+
+    def search(city: str) -> str:
+        made.append(city)
+        return f"{city}: TP123"
+
+    agent.turn("t", "Find", Script(calling("search", city="Lisbon"), "Found."), tools=[search], key="1")
+    model = Script(None, None, round_of(("search", {"city": "Lisbon"}), ("search", {"city": "Porto"})), "Found.")
+    for _ in range(2):
+        reply = agent.turn("t", "Again", model, tools=[search], key="2", guard="reuse")
+        assert [one.result for one in reply.calls] == ["Lisbon: TP123", "Porto: TP123"]
+    assert sorted(made) == ["Lisbon", "Porto"]
+    assert agent.turn("t", "Off", Script(*[None] * 4, "x"), guard="off").signs == []
