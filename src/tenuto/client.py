@@ -165,6 +165,7 @@ class Tenuto:
         self.workflows = Workflows(self._engine, self._actions)
         self.handoff = Handoffs(self._context, self._renewer, self.threads)
         self.playbooks = Playbooks(self._engine, self.workflows, self.runs)
+        self.costs._playbook_of = self.playbooks._of_run
         self._sources = Sources(self._users, self.workflows, self.inbox, self.threads, self.memory)
         self._builder = ContextBuilder(self._context, self.threads, self._sources.gather)
         self.build_context = self._builder.build_context
