@@ -30,7 +30,7 @@ from tenuto.kernel.work import Call, Store, Work, on_caller
 _Read = tuple[Window, int, list[tuple[int, Message]]]
 """A window, the version of its record, and the messages after it."""
 ContextShape = Literal["openai", "responses", "anthropic", "langchain"]
-Strategy = Literal["summarize", "recent"]
+Strategy = Literal["recent", "summarize", "retrieve", "handoff"]
 _SHAPES = get_args(ContextShape)
 _STORED_SHAPES: dict[str, shapes.Shape] = {
     "openai": "chat", "langchain": "chat", "responses": "responses", "anthropic": "anthropic",
@@ -49,6 +49,8 @@ class Note(NamedTuple):
     why: str
     keep: bool = False
     """Whether it is shown even if something else has to go."""
+    message: int | None = None
+    """The number of the message that it repeats: it is shown only if the conversation does not show that."""
 
 
 class Part(NamedTuple):
@@ -67,8 +69,8 @@ class LeftOut(NamedTuple):
     why: str
 
 
-Gather = Callable[[str, str | None, str | None], list[Note]]
-"""Collects the notes for a thread, a user and a query; runs on the store."""
+Gather = Callable[[str, str | None, str | None, bool], list[Note]]
+"""Collects the notes for a thread, a user and a query, with earlier turns of the thread or not; runs on the store."""
 
 
 class BuiltContext(NamedTuple):
@@ -129,8 +131,10 @@ class ContextBuilder(Timed):
         """Return what the model sees this turn, within `budget` tokens: deterministic, stable from turn to turn.
 
         `query` finds memories; by default it is the last message of the user. `summarize(messages)` returns a text for
-        older turns; without it they are quoted. `strategy="recent"` leaves them out instead. `count_tokens` is a function,
-        or the name of an OpenAI model or encoding; without it tokens are estimated, with room for the error.
+        older turns; without it they are quoted. `strategy` says what becomes of older turns: "summarize"; "recent" leaves
+        them out; "retrieve" shows those that fit the query; "handoff" summarises all but the last exchange, to begin
+        another thread with. `count_tokens` is a function, or the name of an OpenAI model or encoding; without it tokens
+        are estimated, with room for the error.
         """
         _validate(budget, shape, strategy)
         system = "\n\n".join(text for text in (instructions, playbook) if text)
@@ -151,9 +155,11 @@ class ContextBuilder(Timed):
         read: _Read = yield Store(lambda: self._read(handle, settings))
         found, version, recent = read
         asked = query if query is not None else _last_text(found, recent)
-        notes: list[Note] = yield Store(lambda: self._gather(handle.id, user, asked))
+        turns = settings.strategy == "retrieve"
+        notes: list[Note] = yield Store(lambda: self._gather(handle.id, user, asked, turns))
         assembly = _Assembly(tokens, settings, notes)
-        fitted = Fitting(found, recent, tokens, assembly.room(), mask=settings.mask).fit()
+        whole = settings.strategy == "handoff"
+        fitted = Fitting(found, recent, tokens, assembly.room(), mask=settings.mask, whole=whole).fit()
         now = fitted.window
         if fitted.older:
             text = yield from _summary(fitted, settings, tokens, found.summary)
@@ -189,7 +195,7 @@ def _summary(fitted: Fitted, settings: Settings, tokens: Tokens, earlier: str) -
     def fits(text: str) -> bool:
         return tokens.message(window.summary_message(text)) <= fitted.reserved
 
-    if settings.strategy == "recent":
+    if settings.strategy in ("recent", "retrieve"):
         return f"- Messages up to {fitted.window.through} are left out."
     if settings.summarize is None:
         lines = earlier.splitlines()
@@ -228,6 +234,7 @@ class _Assembly:
     def built(self, now: Window, fitted: Fitted) -> BuiltContext:
         """Return the context; drop notes until it fits, or raise `InvalidInput` if the rest is too large."""
         budget = self._settings.budget
+        self._notes = [one for one in self._notes if one.message is None or one.message <= now.through]
         messages, total = self._measured(now, fitted)
         while total > budget and self._drop_note("the budget is full"):
             messages, total = self._measured(now, fitted)

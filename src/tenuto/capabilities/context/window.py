@@ -20,6 +20,8 @@ _TARGET: Final = 0.5
 """The part of the room that they take after a summary, so that the next turns fit without one."""
 _SUMMARY: Final = 0.15
 """The part of the room that a summary may take."""
+_HANDED: Final = 0.5
+"""The part that a summary of the whole conversation may take."""
 _LEAST: Final = 200
 """The fewest characters to which a tool result of the current exchange is cut."""
 _HOPELESS: Final = 12
@@ -96,9 +98,17 @@ class Fitting:
     """One fitting of a conversation into a room of so many tokens."""
 
     def __init__(
-        self, window: Window, recent: Sequence[tuple[int, Message]], tokens: Tokens, room: int, *, mask: bool
+        self,
+        window: Window,
+        recent: Sequence[tuple[int, Message]],
+        tokens: Tokens,
+        room: int,
+        *,
+        mask: bool,
+        whole: bool = False,
     ) -> None:
         self._tokens = tokens
+        self._whole = whole
         self._room = room
         self._rewritten = False
         fresh = list(recent)
@@ -123,7 +133,7 @@ class Fitting:
         self._current = current
         if window.last is not None and any(map(is_written, messages)):
             self.window = window._replace(last=None)
-        if hopeless or self._total() > self._room:
+        if hopeless or whole or self._total() > self._room:
             self._over = True
             if mask:
                 self._mask()
@@ -132,9 +142,10 @@ class Fitting:
         """Return what is shown within the room; a summary that is missing is asked for by `older`."""
         older: list[Message] = []
         reserved = self._summary_cost()
-        if self._over and self._older() > min(self._room * _FULL, self._room - self._least()):
+        most = 0 if self._whole else min(self._room * _FULL, self._room - self._least())
+        if self._over and self._older() - (self._summary_cost() if self._whole else 0) > most:
             free = self._room - self._least() - self._kept()
-            reserved = max(min(int(self._room * _SUMMARY), free), 0)
+            reserved = max(min(int(self._room * (_HANDED if self._whole else _SUMMARY)), free), 0)
             older = self._advance(reserved)
         spent = (reserved if older else self._summary_cost()) + (self.window.last.tokens if self.window.last else 0)
         if spent + sum(one.tokens for one in self._items) > self._room:
@@ -207,6 +218,8 @@ class Fitting:
 
     def _summarised(self, reserved: int) -> int:
         """Return how many messages to summarise, without separating a tool call from its result."""
+        if self._whole:
+            return border([one.message for one in self._items], self._current)
         target, need = min(self._room * _TARGET, self._room - self._least()) - reserved, 0
         target -= self._kept()
         left = self._older() - self._summary_cost()
