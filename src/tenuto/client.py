@@ -168,7 +168,7 @@ class Tenuto:
         self.costs._playbook_of = self.playbooks._of_run
         self._sources = Sources(self._users, self.workflows, self.inbox, self.threads, self.memory)
         self._builder = ContextBuilder(self._context, self.threads, self._sources.gather)
-        self.build_context = self._builder.build_context
+        self.build_context, self.calibrate = self._builder.build_context, self._builder.calibrate
         self._turns = Turns(self._engine, self._builder, self._sources)
         self.turn = self._turns.turn
 

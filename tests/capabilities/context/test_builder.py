@@ -259,3 +259,15 @@ def test_the_strategy_handoff_opens_another_thread(agent: Tenuto) -> None:
     agent.thread("new").append(*made.messages)
     assert agent.build_context("new", budget=20_000).messages[-1]["content"] == "Go on in a new session"
     assert len(agent.build_context("t", budget=20_000).messages) > 10, "another strategy shows the turns as before"
+
+
+def test_a_budget_holds_when_a_model_counts_more_than_was_estimated(agent: Tenuto) -> None:
+    conversations.fill(agent, "t", 30, 300)
+    before = agent.build_context("t", budget=2_000, model="m")
+    agent.calibrate(before, round(before.tokens / before.factor * 2), "m")
+    after = agent.build_context("t", budget=2_000, model="m")
+    assert after.tokens <= 2_000
+    assert agent.build_context("t", budget=100_000).tokens > 2_000
+    assert sum(len(json.dumps(one)) for one in after.messages) < 0.7 * sum(
+        len(json.dumps(one)) for one in before.messages
+    )

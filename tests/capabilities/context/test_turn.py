@@ -322,3 +322,94 @@ def test_the_guard_can_reuse_a_remembered_result(agent: Tenuto) -> None:
         assert [one.result for one in reply.calls] == ["Lisbon: TP123", "Porto: TP123"]
     assert sorted(made) == ["Lisbon", "Porto"]
     assert agent.turn("t", "Off", Script(*[None] * 4, "x"), guard="off").signs == []
+
+
+def streamed_chat(**given: Any) -> Any:
+    assert given["stream"]
+    if given["messages"][-1]["role"] != "tool":
+        for part in ({"id": "c1", "function": {"name": "add", "arguments": '{"a"'}}, {"function": {"arguments": ": 2}"}}):
+            yield {"model": "m", "choices": [{"delta": {"tool_calls": [{"index": 0, **part}]}}]}
+    else:
+        for text in ("It ", "is ", "3."):
+            yield {"model": "m", "choices": [{"delta": {"content": text}}]}
+    yield {"model": "m", "choices": [], "usage": {"prompt_tokens": 100, "completion_tokens": 10}}
+
+
+def streamed_events(**given: Any) -> Any:
+    yield {"type": "message_start", "message": {"model": "m", "usage": {"input_tokens": 100, "output_tokens": 1}}}
+    last = given["messages"][-1]["content"]
+    if not (isinstance(last, list) and last[0]["type"] == "tool_result"):
+        block = {"type": "tool_use", "id": "x", "name": "add", "input": {}}
+        yield {"type": "content_block_start", "index": 0, "content_block": block}
+        for text in ('{"a"', ": 2}"):
+            delta = {"type": "input_json_delta", "partial_json": text}
+            yield {"type": "content_block_delta", "index": 0, "delta": delta}
+    else:
+        yield {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+        for text in ("It ", "is ", "3."):
+            yield {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
+    yield {"type": "message_delta", "usage": {"output_tokens": 10}}
+
+
+def streaming(kind: str, make: Any) -> Any:
+    if kind == "openai":
+        return OpenAIModel(
+            SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=make(streamed_chat)))),
+            "m",
+            stream=True,
+        )
+    return AnthropicModel(SimpleNamespace(messages=SimpleNamespace(create=make(streamed_events))), "m", stream=True)
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+def test_a_streamed_text_reaches_watchers_and_is_kept_whole(agent: Tenuto, kind: str) -> None:
+    agent.costs.prices["m"] = (10.0, 10.0)  # type: ignore[assignment]
+    reply = agent.turn("t", "2 + 1?", streaming(kind, lambda made: made), tools=[add], key="k")
+    assert (reply.text, reply.calls[0].arguments, reply.calls[0].result) == ("It is 3.", '{"a": 2}', "3")
+    assert [one.value for one in agent.runs.watch("turn:t:k")] == ["It is 3."]
+    assert [(one.calls, one.tokens) for one in agent.costs.report()] == [(2, 220)]
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+@pytest.mark.parametrize("backend", ["volatile"], indirect=True)
+def test_an_async_client_streams_too(agent: Tenuto, kind: str) -> None:
+    import asyncio
+
+    def awaited(made: Any) -> Any:
+        async def pieces(given: dict[str, Any]) -> Any:
+            for piece in made(**given):
+                yield piece
+
+        async def create(**given: Any) -> Any:
+            await asyncio.sleep(0)
+            return pieces(given)
+
+        return create
+
+    async def main(make: Any) -> Any:
+        async with AsyncTenuto("a", "volatile:") as other:
+            reply = await other.turn("t", "2 + 1?", streaming(kind, make), tools=[add], key="k")
+            return reply.text, [one.value async for one in other.runs.watch("turn:t:k")]
+
+    assert asyncio.run(main(awaited)) == ("It is 3.", ["It is 3."])
+    assert asyncio.run(main(lambda made: made)) == ("It is 3.", ["It is 3."])
+
+
+def test_the_estimate_of_tokens_is_calibrated_by_what_a_model_reports(agent: Tenuto) -> None:
+    class Model:
+        model = "m"
+
+        def __call__(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Any:
+            given = agent.build_context("t", budget=100_000).tokens / 1.08
+            usage = {"prompt_tokens": round(given * 1.5), "completion_tokens": 1}
+            return {"model": "m-2026", "usage": usage, "choices": [{"message": {"role": "assistant", "content": "Yes"}}]}
+
+    agent.turn("t", "word " * 500, Model())
+    plain, learned = (agent.build_context("t", budget=100_000, model=one) for one in (None, "m"))
+    assert (plain.factor, learned.factor) == (1.08, pytest.approx(1.08 * 1.5, abs=0.06))
+    assert learned.tokens == pytest.approx(plain.tokens * 1.5, rel=0.05)
+    agent.calibrate(plain, round(plain.tokens / 1.08 * 2), "m")
+    assert agent.build_context("t", budget=100_000, model="m").factor == pytest.approx(1.08 * 2, abs=0.06)
+    agent.calibrate(plain, 7, "m")
+    assert agent.build_context("t", budget=100_000, model="m").factor == pytest.approx(1.08 * 2, abs=0.06), "no tokens"
+    assert agent.build_context("t", budget=100_000, model="m", count_tokens=len).factor == 1.0

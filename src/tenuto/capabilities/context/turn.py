@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from tenuto import shapes
 from tenuto.capabilities._core.base import Timed
 from tenuto.capabilities.context import masking
-from tenuto.capabilities.context.builder import ContextBuilder, ContextShape
+from tenuto.capabilities.context.builder import BuiltContext, ContextBuilder, ContextShape
 from tenuto.capabilities.context.guard import Guard, Known, Sign, call_text
 from tenuto.capabilities.context.sources import Sources
 from tenuto.capabilities.context.tools import Tool, schema_of, tools_of
@@ -139,21 +139,28 @@ class _Asking(NamedTuple):
         """Call the model as a step, or return its recorded response."""
         shape: ContextShape = getattr(self.model, "shape", "openai")
         given: tuple[Any, ...] = ()
+        name = getattr(self.model, "model", None)
+        built: BuiltContext | None = None
+        size = 0
         if not self.is_recorded("model", str(number)):  # a recorded call needs no context
             schemas = [schema_of(one, shape) for one in self.tools.values()]
-            size = sum(len(json.dumps(one)) for one in schemas) // 3
+            size += sum(len(json.dumps(one)) for one in schemas) // 3
             built = yield from work_of(self.builder.build_context)(
                 self.thread,
                 user=self.user,
                 budget=max(self.budget - size, 1),
                 instructions=self.instructions,
                 shape=shape,
+                model=name if isinstance(name, str) else None,
             )
             given = (built.messages, schemas, built.system)[: _arity(self.model, shape)]
         step = Step("model", self.model, given, str(number), "idempotent", None, None, None)
         response = yield from run_step(self.run._running, step)
         if isinstance(response, Mapping) and (response.get("usage") or response.get("usage_metadata")):
             yield from work_of(self.run.usage)(response)
+            if built is not None and isinstance(name, str):
+                seen = built._replace(tokens=built.tokens + size)
+                yield Store(work_of(self.builder.calibrate)(seen, response, name))
         return response
 
     def is_recorded(self, name: str, key: str) -> bool:

@@ -6,6 +6,7 @@ leave everything before them unchanged, and a provider's prompt cache hits. Mask
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -37,6 +38,10 @@ class Shown(NamedTuple):
     left: int = 0
     """About how many tokens of it are masked or cut."""
 
+    def scaled(self, ratio: float) -> Shown:
+        """Return the message with its tokens multiplied."""
+        return self._replace(tokens=math.ceil(self.tokens * ratio))
+
 
 class Window(NamedTuple):
     """The stored part of a window: everything up to `masked_through` in its shown form."""
@@ -55,19 +60,30 @@ class Window(NamedTuple):
     masked_through: int = 0
     masked: list[Shown] = []  # noqa: RUF012 - the same
     """The messages after `through` up to `masked_through`."""
+    factor: float = 1.0
+    """The factor of the tokens in it."""
+
+    def scaled(self, factor: float) -> Window:
+        """Return the window with its tokens counted by another factor: a model's calibration has moved."""
+        if factor == self.factor or not self.factor:
+            return self._replace(factor=factor)
+        ratio = factor / self.factor
+        head, masked = ([one.scaled(ratio) for one in many] for many in (self.head, self.masked))
+        last = None if self.last is None else self.last.scaled(ratio)
+        return self._replace(head=head, masked=masked, last=last, factor=factor)
 
     def stored(self) -> list[Any]:
         """Return the stored form."""
-        frame, head, through, summary, covered, last, masked_through, masked = self
+        frame, head, through, summary, covered, last, masked_through, masked, factor = self
         kept = None if last is None else list(last)
         return [
-            list(frame), list(map(list, head)), through, summary, covered, kept, masked_through, list(map(list, masked)),
+            list(frame), list(map(list, head)), through, summary, covered, kept, masked_through, list(map(list, masked)), factor,
         ]  # fmt: skip
 
 
 def loaded(data: Sequence[Any]) -> Window:
     """Return a window from its stored form."""
-    frame, head, through, summary, covered, last, masked_through, masked = data
+    frame, head, through, summary, covered, last, masked_through, masked, *more = data
     return Window(
         tuple(frame),
         [Shown(*one) for one in head],
@@ -77,6 +93,7 @@ def loaded(data: Sequence[Any]) -> Window:
         None if last is None else Shown(*last),
         masked_through,
         [Shown(*one) for one in masked],
+        more[0] if more else 0.0,  # stored before models were calibrated
     )
 
 
