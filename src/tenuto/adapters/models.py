@@ -34,9 +34,7 @@ class OpenAIModel:
         given: dict[str, Any] = {"tools": list(tools)} if tools else {}
         if self._stream:
             given |= {"stream": True, "stream_options": {"include_usage": True}}
-        made = self._client.chat.completions.create(
-            model=self.model, messages=list(messages), **given, **self._options
-        )
+        made = self._client.chat.completions.create(model=self.model, messages=list(messages), **given, **self._options)
         return _collected(made, _Chunks(self.model)) if self._stream else made
 
 

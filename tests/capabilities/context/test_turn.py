@@ -327,7 +327,10 @@ def test_the_guard_can_reuse_a_remembered_result(agent: Tenuto) -> None:
 def streamed_chat(**given: Any) -> Any:
     assert given["stream"]
     if given["messages"][-1]["role"] != "tool":
-        for part in ({"id": "c1", "function": {"name": "add", "arguments": '{"a"'}}, {"function": {"arguments": ": 2}"}}):
+        for part in (
+            {"id": "c1", "function": {"name": "add", "arguments": '{"a"'}},
+            {"function": {"arguments": ": 2}"}},
+        ):
             yield {"model": "m", "choices": [{"delta": {"tool_calls": [{"index": 0, **part}]}}]}
     else:
         for text in ("It ", "is ", "3."):
@@ -402,7 +405,11 @@ def test_the_estimate_of_tokens_is_calibrated_by_what_a_model_reports(agent: Ten
         def __call__(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Any:
             given = agent.build_context("t", budget=100_000).tokens / 1.08
             usage = {"prompt_tokens": round(given * 1.5), "completion_tokens": 1}
-            return {"model": "m-2026", "usage": usage, "choices": [{"message": {"role": "assistant", "content": "Yes"}}]}
+            return {
+                "model": "m-2026",
+                "usage": usage,
+                "choices": [{"message": {"role": "assistant", "content": "Yes"}}],
+            }
 
     agent.turn("t", "word " * 500, Model())
     plain, learned = (agent.build_context("t", budget=100_000, model=one) for one in (None, "m"))

@@ -272,7 +272,9 @@ class _Assembly:
         last = [now.last.message] if now.last else []
         before = [*self._system, *(one.message for one in now.head), *_summaries(now), *shown[:at]]
         found = [*before, *([around] if around else []), *last, *shown[at:]]
-        return found, sum(map(self._tokens.message, found))
+        counted = [*now.head, *([now.last] if now.last else []), *fitted.shown]  # counted when they were first read
+        others = [*self._system, *_summaries(now), *([around] if around else [])]
+        return found, sum(one.tokens for one in counted) + sum(map(self._tokens.message, others))
 
     def _drop_note(self, why: str) -> bool:
         """Leave out the last note that need not be kept; return whether there was one."""

@@ -88,7 +88,9 @@ class Guard(Timed):
         """Yield the questions in a text whose answer the user's preferences or memories have: all of its terms are there."""
         if self._user is None:
             return
-        stated = [(f"{key}: {value}", f"preference {key}") for key, value in self._sources.users[self._user].items().items()]
+        stated = [
+            (f"{key}: {value}", f"preference {key}") for key, value in self._sources.users[self._user].items().items()
+        ]
         for question in _questions(text, _FEW):
             asked = set(terms(question))
             found = self._sources.memory.recall(question, 3, user=self._user, neighbours=0)
@@ -117,7 +119,9 @@ class Known:
         self._names: set[str] = set()
         self._questions: list[tuple[set[str], str, int, list[str]]] = []
         sources, user = guard._sources, guard._user
-        self._decided = [(one.text, f"decision {one.number}: {one.text}") for one in guard._thread._newest_decisions(_DECISIONS)]
+        self._decided = [
+            (one.text, f"decision {one.number}: {one.text}") for one in guard._thread._newest_decisions(_DECISIONS)
+        ]
         if user is not None:
             items = sources.users[user].items()
             self._decided += [(f"{value} {key}", f"preference {key}: {value}") for key, value in items.items()]

@@ -110,8 +110,8 @@ class Turns(Timed):
         try:
             number = yield from work_of(run.thread.append)(given)
             watch = None if guard == "off" else Guard(self._context, self._sources, thread, user)
-            known = None if watch is None else (yield Store(lambda: watch._known(number, _RECENT)))
-            watching = _Watching(watch, known, number, reuse=guard == "reuse")
+            before = None if watch is None else (yield Store(lambda: watch._known(number, _RECENT)))
+            watching = _Watching(watch, before, number, reuse=guard == "reuse")
             made = yield from _rounds(run, asking, watching, rounds, parallel)
             run.result = {"text": made.text, "calls": len(made.calls)}
             if learn and not run._running.over:
