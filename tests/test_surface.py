@@ -9,7 +9,7 @@ import tenuto
 from tenuto import AsyncTenuto, Tenuto
 
 SURFACE = {
-    "": "action ask build_context checkpoint clock close correlation costs durable for_tenant full_context gate guard handoff inbox kernel leader lease memory merge milestone milestones name notify once open playbooks progress read_progress routes run runs session signal state step store tasks tenant thread threads turn user workflows",
+    "": "action ask build_context calibrate checkpoint clock close correlation costs durable for_tenant full_context gate guard handoff inbox kernel leader lease memory merge milestone milestones name notify once open playbooks progress read_progress routes run runs session signal state step store tasks tenant thread threads turn user workflows",
     "state": "at delete entry get history items keys last set transaction update watch",
     'state["s"]': "at delete entry get history items keys last scope set transaction update watch",
     'thread("t")': "append compact count decide decisions delete fork id messages repair scratch take_back timeline tool_call tool_calls user watch",

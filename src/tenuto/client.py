@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import os
@@ -71,7 +72,7 @@ from tenuto.kernel.contract import Backend, Copyable, is_backend
 from tenuto.kernel.correlation import Correlation
 from tenuto.kernel.durations import Duration
 from tenuto.kernel.work import Work, perform
-from tenuto.wrappers.observe import Observe
+from tenuto.wrappers.observe import Observe, report
 from tenuto.wrappers.tenant import Tenant
 
 P = ParamSpec("P")
@@ -122,6 +123,7 @@ class Tenuto:
                 raise InvalidInput(f"A hook must be a callable that accepts an event, not {type(hook).__name__}.")
         self._file = backend if isinstance(backend, Copyable) else None
         self._backend: Backend = Observe(backend, hooks) if hooks else backend
+        self._report = functools.partial(report, tuple(hooks))
         self._renewer = Renewer()
         self._retention = retention
         self._embedder = embedder_of(embed)
@@ -132,7 +134,7 @@ class Tenuto:
 
     def _compose(self) -> None:
         self.kernel: Backend = Tenant(self._backend, self.tenant)
-        self._context = Context(self.kernel, self.clock, self.name)
+        self._context = Context(self.kernel, self.clock, self.name, self._report)
         self.state = State(self._context)
         self.checkpoint = Checkpoints(self._context, self._retention)
         self.store = Store(self._context, self._file)
@@ -163,10 +165,11 @@ class Tenuto:
         self.workflows = Workflows(self._engine, self._actions)
         self.handoff = Handoffs(self._context, self._renewer, self.threads)
         self.playbooks = Playbooks(self._engine, self.workflows, self.runs)
+        self.costs._playbook_of = self.playbooks._of_run
         self._sources = Sources(self._users, self.workflows, self.inbox, self.threads, self.memory)
         self._builder = ContextBuilder(self._context, self.threads, self._sources.gather)
-        self.build_context = self._builder.build_context
-        self._turns = Turns(self._engine, self._builder, self.memory)
+        self.build_context, self.calibrate = self._builder.build_context, self._builder.calibrate
+        self._turns = Turns(self._engine, self._builder, self._sources)
         self.turn = self._turns.turn
 
     def user(self, user_id: str) -> ScopeView:
@@ -194,10 +197,9 @@ class Tenuto:
         """Return a run, started or resumed by `with agent.run("trip-42") as run: …`.
 
         Without an id it is a new run: `run.id` has its id. `wait` is how long to wait if another process has the run
-        open. With `block`, waits for times, signals and
-        answers block instead of raising `Waiting`. After `deadline` no new step starts. `thread` is the
-        conversation of `run.thread`, by default one of the run's own. When the run has spent `budget` dollars, the
-        next step raises `BudgetExceeded`; the same call with a higher one resumes it.
+        open. With `block`, waits for times, signals and answers block instead of raising `Waiting`. After `deadline` no
+        new step starts. `thread` is the conversation of `run.thread`, by default one of the run's own. When the run has
+        spent `budget` dollars, the next step raises `BudgetExceeded`; the same call with a higher one resumes it.
         """
         return Run(
             self._engine, run_id, user=user, wait=wait, block=block, deadline=deadline, thread=thread, budget=budget
@@ -464,10 +466,7 @@ class Tenuto:
         return Lease(self._context, self._renewer, name, kind="leader", ttl=ttl, wait=None)
 
     def correlation(self, correlation_id: str) -> Correlation:
-        """Set the correlation id of every write, event and log line inside the block.
-
-        Of a W3C `traceparent`, the trace id is used.
-        """
+        """Set the correlation id of every write, event and log line inside the block; of a W3C `traceparent`, its trace id."""
         return Correlation(correlation_id)
 
     def for_tenant(self, tenant: str) -> Self:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tenuto import Price, Retry, Tenuto
+from tenuto import Price, Retry, Tenuto, current_run
 from tenuto.errors import BudgetExceeded, InvalidInput
 from tenuto.testing import HeldClock
 
@@ -158,3 +158,23 @@ def test_bad_input_is_said_clearly(agent: Tenuto) -> None:
         run.usage(object())
     with pytest.raises(InvalidInput, match="Tokens must be"), agent.run("s") as run:
         run.usage("m", input_tokens=1, cached_tokens=2)
+
+
+def test_a_playbook_that_a_cheaper_model_carries_out_says_what_it_saved(agent: Tenuto) -> None:
+    agent.costs.prices["large"] = Price(input=10.0, output=100.0)
+    agent.costs.prices["small"] = Price(input=1.0, output=10.0)
+
+    @agent.action("check")
+    def check(step: Any) -> None:
+        current_run().usage("small", input_tokens=1_000, output_tokens=100)
+
+    agent.playbooks.save("invoices", ["check"], designed_by="large")
+    agent.playbooks.save("mails", ["check"])
+    for number, name in enumerate(("invoices", "invoices", "mails")):
+        agent.playbooks.start(name, as_=f"case-{number}").resume()
+    with agent.run("apart") as run:
+        run.usage("small", input_tokens=1_000, output_tokens=100)
+    found = {one.key: (one.calls, round(one.spent, 6), round(one.cheaper, 6)) for one in agent.costs.report("playbook")}
+    assert found == {"invoices": (2, 0.004, 0.036), "mails": (1, 0.002, 0.0)}
+    agent.costs.prices["large"] = Price(input=1.0, output=10.0)
+    assert [one.cheaper for one in agent.costs.report("playbook")] == [0.0, 0.0]

@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PLAN = ["search", "book", "mail"]
 
 
-def turn(crash):
+def turn(crash, each=1):
     def note(name):
         crash.effect(name, key=tenuto.idempotency_key())
         return f"{name} done"
@@ -21,12 +21,12 @@ def turn(crash):
         note(f"model {done}")
         if done == len(PLAN):
             return "All is done."
-        function = {"name": PLAN[done], "arguments": json.dumps({"city": "Lisbon"})}
-        return {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [{"id": f"c{done}", "type": "function", "function": function}],
-        }
+        given = json.dumps({"city": "Lisbon"})
+        calls = [
+            {"id": f"c{name}", "type": "function", "function": {"name": name, "arguments": given}}
+            for name in PLAN[done : done + each]
+        ]
+        return {"role": "assistant", "content": None, "tool_calls": calls}
 
     def search(city: str) -> str:
         return note("search")
@@ -43,15 +43,20 @@ def turn(crash):
         )
         assert [one["role"] for one in agent.thread("t").messages()] == [
             "user",
-            *["assistant", "tool"] * 3,
+            *(["assistant", "tool"] * 3 if each == 1 else ["assistant", *["tool"] * 3]),
             "assistant",
         ]
         return [reply.text, [one.result for one in reply.calls], agent.thread("t").messages()]
 
 
+def parallel_turn(crash):
+    return turn(crash, each=3)
+
+
+@pytest.mark.parametrize("work", [turn, parallel_turn])
 @pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
-def test_a_turn_that_is_killed_anywhere_ends_as_if_it_had_not_been(crash, url) -> None:
-    report = crash(turn, url=url)  # the outcome has every message of the thread: each is there once
+def test_a_turn_that_is_killed_anywhere_ends_as_if_it_had_not_been(crash, url, work) -> None:
+    report = crash(work, url=url)  # the outcome has every message of the thread: each is there once
     assert report.ok, report
     assert len(report.kills) > 20
     assert not report.paused

@@ -12,7 +12,7 @@ from tenuto.capabilities.leases import Lease
 from tenuto.capabilities.state import Entry, ScopeView, Transaction
 from tenuto.capabilities.store import Report
 from tenuto.capabilities.threads import Decision, Event, Repair, Thread, ThreadInfo, ToolCall
-from tenuto.hooks.events import Call
+from tenuto.hooks.events import Call, SignFound
 from tenuto.hooks.logs import LogCalls
 from tenuto.testing import HeldClock
 
@@ -23,8 +23,9 @@ class Invoice:
     number: int
 
 
-def hook(call: Call) -> None:
-    assert_type(call.seconds, float)
+def hook(event: Call | SignFound) -> None:
+    if isinstance(event, Call):
+        assert_type(event.seconds, float)
 
 
 def blocking() -> None:

@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent import futures
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -22,7 +22,7 @@ from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from tenuto.errors import Closed
 from tenuto.kernel.clock import Clock, SystemClock
-from tenuto.kernel.work import Call, Interrupted, Item, Sleep, Store, Stream, Work, kind_of
+from tenuto.kernel.work import Call, Interrupted, Item, Sleep, Store, Stream, Together, Work, kind_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -175,10 +175,27 @@ async def perform(pools: Pools, work: Work[R], clock: Clock) -> R:
                 given = await stored(pools.store, request.part, clock)
             elif isinstance(request, Call):
                 given = await _called(pools.user, request)
+            elif isinstance(request, Together):
+                given = await _together([perform(pools, one, clock) for one in request.works])
             else:
                 await wait(pools.store, request, clock)
         except BaseException as error:  # noqa: BLE001 - the work handles it
             problem = error
+
+
+async def _together(works: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """Await works concurrently: all of them end before an error is raised; a cancellation cancels them all."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    if not tasks:
+        return []
+    try:
+        await asyncio.wait(tasks)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        raise
+    return [task.result() for task in tasks]
 
 
 async def stored(pool: ThreadPoolExecutor, part: Work[R] | Callable[[], R], clock: Clock, *, hold: float = 0) -> R:

@@ -149,7 +149,8 @@ class AsyncTenuto:
         self.workflows = AsyncWorkflows(sync.workflows, pools)
         self.handoff = AsyncHandoffs(sync.handoff, pools)
         self.playbooks = AsyncPlaybooks(sync.playbooks, pools)
-        self.build_context = AsyncContextBuilder(sync._builder, pools).build_context
+        self._builder = AsyncContextBuilder(sync._builder, pools)
+        self.build_context, self.calibrate = self._builder.build_context, self._builder.calibrate
         self.turn = AsyncTurns(sync._turns, pools).turn
 
     def user(self, user_id: str) -> AsyncScopeView:

@@ -10,6 +10,7 @@ class AsyncContextBuilder(Mirror[ContextBuilder]):
     """`ContextBuilder`, awaited. `summarize` may be a coroutine function."""
 
     build_context = awaitable(ContextBuilder.build_context)
+    calibrate = awaitable(ContextBuilder.calibrate)
 
 
 class AsyncTurns(Mirror[Turns]):

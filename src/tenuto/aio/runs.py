@@ -6,7 +6,6 @@ context variables. Several steps may run concurrently.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -216,10 +215,8 @@ class AsyncRun(Mirror[Run]):
         """Run `fn(item)` concurrently for each item, each as a durable step; see `Run.map`."""
         step = Step(name, fn, (), None, effect, verify, retry, timeout, schema, "map")
         lanes = Lanes(self._sync._running, step, items, concurrency, on_error)
-        async with _Together() as together:
-            for work in lanes.works:
-                together.begin(self._perform(work))
-        return lanes.results()
+        found: list[Any] = await self._perform(lanes.all())
+        return found
 
     async def _perform(self, work: Any) -> Any:
         return await perform(self._pools, work, self._sync._clock)
@@ -254,32 +251,6 @@ class AsyncRun(Mirror[Run]):
     def __str__(self) -> str:
         """Return the status of the run as text."""
         return str(self._sync)
-
-
-class _Together:
-    """A group of tasks: all of them end before an error is raised; a cancellation cancels them all."""
-
-    def __init__(self) -> None:
-        self._tasks: list[asyncio.Task[Any]] = []
-
-    def begin(self, work: Any) -> None:
-        self._tasks.append(asyncio.ensure_future(work))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if not self._tasks:
-            return
-        try:
-            await asyncio.wait(self._tasks)
-        except asyncio.CancelledError:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.wait(self._tasks)
-            raise
-        for task in self._tasks:
-            task.result()
 
 
 class AsyncRunHandle(Mirror[RunHandle[R]], Generic[R]):

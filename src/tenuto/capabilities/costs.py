@@ -5,20 +5,20 @@ It owns no keys: it reads the logs of runs, so a report costs one read of each r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, get_args
 
 from tenuto.capabilities._core.base import Timed
-from tenuto.capabilities.runs import Engine, Op, Prices, logs_of
+from tenuto.capabilities.runs import Engine, Op, Prices, Usage, logs_of, priced
 from tenuto.errors import InvalidInput
 from tenuto.kernel.durations import moment
 
-By = Literal["model", "run", "user", "day"]
+By = Literal["model", "run", "user", "playbook", "day"]
 
 
 class Cost(NamedTuple):
-    """What one model, run, user or day has cost."""
+    """What one model, run, user, playbook or day has cost."""
 
     key: str
     calls: int
@@ -31,6 +31,8 @@ class Cost(NamedTuple):
     saved: float
     """What reused steps had cost: those that a resume or a fork did not repeat."""
     seconds_saved: float
+    cheaper: float = 0.0
+    """By playbook: what the same tokens would have cost more with the model that designed it."""
 
 
 class _Use(NamedTuple):
@@ -48,6 +50,8 @@ class Costs(Timed):
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._context = engine.context
+        self._playbook_of: Callable[[str], tuple[str, str | None] | None] = lambda _: None
+        """Return the playbook that a run carries out, and the model that designed it; set by the client."""
 
     @property
     def prices(self) -> Prices:
@@ -55,9 +59,10 @@ class Costs(Timed):
         return self._engine.prices
 
     def report(self, by: By = "model", since: datetime | None = None, user: str | None = None) -> list[Cost]:
-        """Return what was spent and saved by model, run, user or day (UTC), the most expensive first.
+        """Return what was spent and saved by model, run, user, playbook or day (UTC), the most expensive first.
 
-        A model call counts once, in the run that made it: what a fork inherited is saved there, not spent again.
+        A model call counts once, in the run that made it: what a fork inherited is saved there, not spent again. By
+        playbook, only the runs of workflows count that a playbook started.
         """
         if by not in get_args(By):
             raise InvalidInput(f"by must be one of {', '.join(get_args(By))}; not {by!r}.")
@@ -66,17 +71,35 @@ class Costs(Timed):
         first = 0.0 if since is None else since.timestamp()
         found: dict[str, Cost] = {}
         seen: set[tuple[str, int]] = set()
+        playbooks: dict[str, tuple[str, str | None] | None] = {}
         for used, op, number in self._uses(user):
             if used.at < first:
                 continue
-            key = _key(by, used)
+            cheaper = 0.0
+            if by == "playbook":
+                if used.run not in playbooks:
+                    playbooks[used.run] = self._playbook_of(used.run)
+                played = playbooks[used.run]
+                if played is None:
+                    continue
+                key, cheaper = played[0], self._cheaper(used, played[1])
+            else:
+                key = _key(by, used)
             seconds = 0.0
             if (used.run, number) not in seen:  # a step with several calls saves its time once
                 seen.add((used.run, number))
                 seconds = op.seconds * used.reused
             known = found.get(key, Cost(key, 0, 0, 0, 0.0, 0.0, 0.0))
-            found[key] = _added(known, used, seconds)
+            found[key] = _added(known, used, seconds, cheaper)
         return sorted(found.values(), key=lambda one: (-one.spent, -one.saved, one.key))
+
+    def _cheaper(self, used: _Use, designer: str | None) -> float:
+        """Return how much more a call would have cost with the model that designed its playbook; 0 if that is unknown."""
+        _, given, made, cost, cached = used.usage
+        if designer is None or cost is None or used.inherited:
+            return 0.0
+        price = priced(Usage(designer, given, made, cached), self.prices)
+        return 0.0 if price is None else price - cost
 
     def _uses(self, user: str | None) -> Iterator[tuple[_Use, Op, int]]:
         for run_id, owner, history in logs_of(self._context, user):
@@ -99,7 +122,7 @@ def _key(by: By, used: _Use) -> str:
     return f"{moment(used.at):%Y-%m-%d}"
 
 
-def _added(known: Cost, used: _Use, seconds: float) -> Cost:
+def _added(known: Cost, used: _Use, seconds: float, cheaper: float) -> Cost:
     _, given, made, cost, cached = used.usage
     cost = cost or 0.0
     saved = known.saved + cost * used.reused
@@ -113,4 +136,5 @@ def _added(known: Cost, used: _Use, seconds: float) -> Cost:
         known.spent + cost,
         saved,
         known.seconds_saved + seconds,
+        known.cheaper + cheaper,
     )

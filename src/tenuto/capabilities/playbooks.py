@@ -283,6 +283,15 @@ class Playbooks(Timed):
             cost=case.cost if case.cost is not None else cost,
         )
 
+    def _of_run(self, run_id: str) -> tuple[str, str | None] | None:
+        """Return the playbook whose case a run carries out, and the model that designed it; None if there is none."""
+        kind, _, as_ = run_id.partition(":")
+        record = self._kernel.read([_CASES + keys.named(as_, "case")])[0] if kind == "workflow" and as_ else None
+        if record is None:
+            return None
+        case = self.case(as_)
+        return case.playbook, self._version(case.playbook, case.version)[0][4]
+
     def _newest(self, name: str) -> tuple[int, Sequence[str]] | None:
         record = self._kernel.read([_head(name)])[0]
         return None if record is None else (*codec.decode(record.value),)

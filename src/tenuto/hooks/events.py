@@ -27,4 +27,19 @@ class Call:
     """True for a commit that was already applied under its request id."""
 
 
-Hook: TypeAlias = Callable[[Call], object]
+@dataclass(frozen=True, slots=True)
+class SignFound:
+    """A sign of lost context, found by a guard while it happened: in a turn, or in what a guard was asked about."""
+
+    kind: str
+    """`repeated_call`, `repeated_question`, `contradiction`, `restarted_work` or `known_answer`."""
+    thread: str
+    user: str | None
+    text: str
+    """What was said or called."""
+    evidence: str
+    correlation_id: str | None
+
+
+Event: TypeAlias = Call | SignFound
+Hook: TypeAlias = Callable[[Event], object]

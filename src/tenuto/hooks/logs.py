@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import logging
 
-from tenuto.hooks.events import Call
+from tenuto.hooks.events import Call, Event
 
 
 class LogCalls:
-    """Log every storage call at DEBUG and failures at WARNING: `Tenuto(hooks=[LogCalls()])`."""
+    """Log every storage call at DEBUG, failures and signs of lost context at WARNING: `Tenuto(hooks=[LogCalls()])`."""
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
         self._logger = logger or logging.getLogger("tenuto.calls")
 
-    def __call__(self, call: Call) -> None:
-        """Log one call."""
+    def __call__(self, call: Event) -> None:
+        """Log one event."""
+        if not isinstance(call, Call):
+            about = {"correlation_id": call.correlation_id}
+            self._logger.warning("%s in %s: %s (%s)", call.kind, call.thread, call.text, call.evidence, extra=about)
+            return
         level = logging.DEBUG if call.error is None else logging.WARNING
         self._logger.log(
             level,

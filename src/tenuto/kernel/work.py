@@ -5,6 +5,7 @@
 - `Sleep(seconds, bell)` waits, until a notification at most;
 - `Call(fn, args, …)` calls the user's code and returns its value;
 - `Store(part)` runs a part that calls the store and returns its result;
+- `Together(works)` runs several works concurrently and returns their results in order;
 - `Item(value)` passes a value to the reader of a `Stream`.
 
 `perform` serves them by blocking, `aio.bridge.perform` by awaiting. An event loop must not block, so code runs in
@@ -19,7 +20,8 @@ import contextvars
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar
 
@@ -107,13 +109,27 @@ class Store(NamedTuple):
     part: Work[Any] | Callable[[], Any]
 
 
+class Together(NamedTuple):
+    """Run works concurrently; return their results in order. All of them end before the first error by order is raised."""
+
+    works: Sequence[Work[Any]]
+
+    def block(self, clock: Clock) -> list[Any]:
+        """Run each work in a thread of its own, with the caller's context variables; one alone in this thread."""
+        if len(self.works) < 2:
+            return [perform(work, clock) for work in self.works]
+        with ThreadPoolExecutor(len(self.works), thread_name_prefix="tenuto-together") as pool:
+            begun = [pool.submit(contextvars.copy_context().run, perform, work, clock) for work in self.works]
+        return [one.result() for one in begun]
+
+
 class Item(NamedTuple, Generic[T]):
     """Pass a value to the reader of a stream."""
 
     value: T
 
 
-Work = Generator[Sleep | Call | Store, Any, R]
+Work = Generator[Sleep | Call | Store | Together, Any, R]
 """Code that yields requests and returns its result."""
 Stream = Generator[Sleep | Item[T], None, None]
 """Store code that yields items, and sleeps while there are none."""
@@ -208,7 +224,7 @@ def perform(work: Work[R], clock: Clock) -> R:
     return _answer(work, request, clock)
 
 
-def _answer(work: Work[R], request: Sleep | Call | Store, clock: Clock) -> R:
+def _answer(work: Work[R], request: Sleep | Call | Store | Together, clock: Clock) -> R:
     while True:
         given: Any = None
         problem: BaseException | None = None
@@ -220,7 +236,7 @@ def _answer(work: Work[R], request: Sleep | Call | Store, clock: Clock) -> R:
             elif kind is Call:
                 given = request.block()  # type: ignore[union-attr, call-arg]
             else:
-                request.block(clock)  # type: ignore[union-attr, call-arg]
+                given = request.block(clock)  # type: ignore[union-attr, call-arg]
         except BaseException as error:  # noqa: BLE001 - passed to the work, which decides
             problem = error
         try:

@@ -11,7 +11,7 @@ from tenuto.errors import InvalidInput
 from tenuto.operations.table import operation
 
 
-@operation("costs", "key", "calls", "tokens", "spent", "saved", "seconds_saved")
+@operation("costs", "key", "calls", "tokens", "spent", "saved", "seconds_saved", "cheaper")
 def costs(
     agent: Tenuto,
     *,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from tenuto.hooks.events import Call, Hook, Verb
+from tenuto.hooks.events import Call, Event, Hook, Verb
 from tenuto.kernel import correlation
 from tenuto.kernel.bell import Bell
 from tenuto.kernel.contract import AnyCheck, Append, Backend, Commit, Entry, Finding, Put, Record, Write
@@ -85,12 +85,17 @@ class Observe:
 
     def _report(self, verb: Verb, began: float, sizes: tuple[int, int], error: str | None, *, repeated: bool) -> None:
         took = time.perf_counter() - began
-        event = Call(verb, took, *sizes, error, correlation.current(), repeated)
-        for hook in self._hooks:
-            try:
-                hook(event)
-            except Exception:  # noqa: BLE001 - a hook must not fail the call
-                _log.exception("A hook failed on %s; the call itself is not affected", verb)
+        report(self._hooks, Call(verb, took, *sizes, error, correlation.current(), repeated))
+
+
+def report(hooks: Sequence[Hook], event: Event) -> None:
+    """Pass an event to hooks; an error in one is logged, and fails nothing."""
+    for hook in hooks:
+        try:
+            hook(event)
+        except Exception:  # noqa: BLE001 - a hook must not fail the call
+            what = event.verb if isinstance(event, Call) else event.kind
+            _log.exception("A hook failed on %s; the call itself is not affected", what)
 
 
 def _of_records(found: Sequence[Record | Entry | None]) -> tuple[int, int]:

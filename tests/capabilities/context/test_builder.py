@@ -225,3 +225,49 @@ def test_older_turns_give_way_to_a_long_exchange_that_cannot_be_cut(agent: Tenut
     made = agent.build_context("t", budget=1_100)
     assert made.tokens <= 1_100
     assert any(one["content"] == "word " * 700 for one in made.messages)
+
+
+def test_the_strategy_retrieve_shows_earlier_turns_that_fit_the_query(agent: Tenuto) -> None:
+    agent.thread("t").append({"role": "user", "content": "My daughter's violin teacher is called Orsolya."})
+    agent.thread("t").append({"role": "assistant", "content": "Noted."})
+    conversations.fill(agent, "t", 30, 300)
+    agent.thread("t").append({"role": "user", "content": "What is the violin teacher called?"})
+    for _ in range(2):
+        made = agent.build_context("t", budget=1_500, strategy="retrieve")
+        assert "Earlier in this conversation" in made.messages[-2]["content"]
+        assert "Orsolya" in made.messages[-2]["content"]
+        assert made.tokens <= 1_500
+    assert "Orsolya" not in json.dumps(agent.build_context("t", budget=1_500, strategy="recent").messages)
+    whole = agent.build_context("t", budget=100_000, strategy="retrieve")
+    assert json.dumps(whole.messages).count("Orsolya") == 1, "what is shown verbatim is not shown again"
+
+
+def test_the_strategy_handoff_opens_another_thread(agent: Tenuto) -> None:
+    agent.thread("t").append({"role": "user", "content": "Fix the parser for Lisbon."})
+    agent.thread("t").append({"role": "assistant", "content": "I will use the new grammar."})
+    agent.thread("t").decide("Keep the old file format")
+    conversations.fill(agent, "t", 3, 2_000)
+    agent.thread("t").append({"role": "user", "content": "Go on in a new session"})
+    made = agent.build_context("t", budget=20_000, strategy="handoff", instructions="You fix parsers.")
+    assert [one["role"] for one in made.messages] == ["system", "user", "user", "user"]
+    said = json.dumps(made.messages)
+    for wanted in ("Fix the parser for Lisbon.", "new grammar", "Keep the old file format", "Go on in a new session"):
+        assert wanted in said
+    assert agent.build_context("t", budget=20_000, strategy="handoff", instructions="You fix parsers.") == (
+        made._replace(rewritten=False)
+    )
+    agent.thread("new").append(*made.messages)
+    assert agent.build_context("new", budget=20_000).messages[-1]["content"] == "Go on in a new session"
+    assert len(agent.build_context("t", budget=20_000).messages) > 10, "another strategy shows the turns as before"
+
+
+def test_a_budget_holds_when_a_model_counts_more_than_was_estimated(agent: Tenuto) -> None:
+    conversations.fill(agent, "t", 30, 300)
+    before = agent.build_context("t", budget=2_000, model="m")
+    agent.calibrate(before, round(before.tokens / before.factor * 2), "m")
+    after = agent.build_context("t", budget=2_000, model="m")
+    assert after.tokens <= 2_000
+    assert agent.build_context("t", budget=100_000).tokens > 2_000
+    assert sum(len(json.dumps(one)) for one in after.messages) < 0.7 * sum(
+        len(json.dumps(one)) for one in before.messages
+    )

@@ -91,3 +91,17 @@ def test_the_async_guard_is_awaited(agent: Tenuto) -> None:
 
     said, scanned, called = asyncio.run(main())
     assert ([one.kind for one in said], scanned, called) == (["contradiction"], [], [])
+
+
+def test_a_question_whose_answer_is_in_memory_is_found(agent: Tenuto) -> None:
+    agent.memory.remember("User prefers aisle seats", user="u")
+    agent.memory.remember("Another user prefers window blinds", user="other")
+    agent.user("u").set("home airport", "LGA")
+    guard = agent.guard("t", user="u")
+    (sign,) = guard.say("Which seat do you prefer?")
+    assert (sign.kind, sign.remembered) == ("known_answer", "User prefers aisle seats")
+    (sign,) = guard.say("What is your home airport?")
+    assert (sign.kind, sign.evidence) == ("known_answer", "preference home airport")
+    assert guard.say("Which window blinds do you prefer?") == []
+    assert guard.say("Which hotel do you prefer?") == []
+    assert agent.guard("t").say("Which seat do you prefer?") == []

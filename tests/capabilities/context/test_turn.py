@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +14,11 @@ import pytest
 from tenuto import AsyncTenuto, Tenuto, Tool
 from tenuto.adapters.models import AnthropicModel, OpenAIModel
 from tenuto.errors import BudgetExceeded, InvalidInput, Waiting
+from tenuto.hooks.events import SignFound
+from tenuto.hooks.metrics import Metrics
 
 
-def calling(name: str, number: int = 0, **given: Any) -> dict[str, Any]:
+def calling(name: str, number: int = 0, /, **given: Any) -> dict[str, Any]:
     function = {"name": name, "arguments": json.dumps(given)}
     return {
         "role": "assistant",
@@ -210,3 +213,210 @@ def test_the_example_with_three_tools_is_short_and_calls_nothing_twice(tmp_path:
     code = path.read_text().split('"""', 2)[2]
     theirs = re.sub(r"PLAN = .*?(?=\n\n\nwith )", "", code, flags=re.DOTALL)  # without the stand-in for a provider
     assert len([line for line in theirs.splitlines() if line.strip()]) <= 30
+
+
+def round_of(*calls: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    made = [calling(name, number, **given)["tool_calls"][0] for number, (name, given) in enumerate(calls)]
+    return {"role": "assistant", "content": None, "tool_calls": made}
+
+
+def test_tools_of_one_round_run_concurrently_and_answer_in_order(agent: Tenuto) -> None:
+    together = threading.Barrier(3)
+
+    def meet(number: int) -> int:
+        together.wait(60)  # serial calls would break the barrier
+        return number
+
+    model = Script(round_of(*[("meet", {"number": one}) for one in (1, 2, 3)], ("add", {"a": 1})), "Met.")
+    reply = agent.turn("t", "Go", model, tools=[meet, add], key="k")
+    assert [one.result for one in reply.calls] == ["1", "2", "3", "2"]
+    shown = [one["content"] for one in agent.thread("t").messages() if one["role"] == "tool"]
+    assert shown == ["1", "2", "3", "2"]
+    assert agent.turn("t", "Go", model, tools=[meet, add], key="k") == reply
+
+
+def test_parallel_one_calls_one_after_the_other(agent: Tenuto) -> None:
+    inside: list[int] = []
+
+    def alone(number: int) -> int:
+        assert not inside
+        inside.append(number)
+        inside.pop()
+        return threading.get_ident()
+
+    model = Script(round_of(("alone", {"number": 1}), ("alone", {"number": 2})), "Done.")
+    reply = agent.turn("t", "Go", model, tools=[alone], parallel=1)
+    assert [one.result for one in reply.calls] == [str(threading.get_ident())] * 2
+
+
+@pytest.mark.parametrize("backend", ["volatile"], indirect=True)
+def test_coroutine_tools_of_one_round_run_concurrently(agent: Tenuto) -> None:
+    import asyncio
+
+    async def main() -> Any:
+        arrived: list[asyncio.Event] = [asyncio.Event(), asyncio.Event()]
+
+        async def meet(mine: int) -> int:
+            arrived[mine].set()
+            await asyncio.wait_for(arrived[1 - mine].wait(), 60)
+            return mine
+
+        async with AsyncTenuto("a", "volatile:") as other:
+            model = Script(round_of(("meet", {"mine": 0}), ("meet", {"mine": 1})), "Met.")
+            return await other.turn("t", "Go", model, tools=[meet])
+
+    assert [one.result for one in asyncio.run(main()).calls] == ["0", "1"]
+
+
+def test_every_approval_of_a_round_is_asked_before_waiting(agent: Tenuto) -> None:
+    model = Script(round_of(("add", {"a": 1}), ("add", {"a": 2})), "Done.")
+    tools = [Tool(add, approve="ann")]
+    with pytest.raises(Waiting):
+        agent.turn("t", "Add", model, tools=tools, key="k")
+    first, second = sorted(agent.inbox.list(to="ann"), key=lambda one: one.text)
+    agent.inbox.answer(second.id, "reject", by="ann")
+    with pytest.raises(Waiting):
+        agent.turn("t", "Add", model, tools=tools, key="k")
+    agent.inbox.answer(first.id, "approve", by="ann")
+    reply = agent.turn("t", "Add", model, tools=tools, key="k")
+    assert [one.result for one in reply.calls] == ["2", "error: a person rejected this call"]
+    assert agent.inbox.list(to="ann") == []
+
+
+def test_the_guard_reports_what_a_model_repeats_and_contradicts(client: Any) -> None:
+    events: list[Any] = []
+    metrics = Metrics()
+    agent = client("a", hooks=[events.append, metrics])
+    made: list[int] = []
+
+    def search(city: str) -> str:
+        made.append(1)
+        return f"{city}: TP123"
+
+    agent.thread("t").decide("Use LGA")
+    agent.turn("t", "Find Lisbon", Script(calling("search", city="Lisbon"), "Found."), tools=[search], key="1")
+    assert metrics.signs == {}
+    model = Script(None, None, calling("search", city="Lisbon"), "We use JFK.")
+    reply = agent.turn("t", "Again", model, tools=[search], key="2")
+    found = [(one.kind, one.remembered, one.message) for one in reply.signs]
+    assert found == [("repeated_call", "Lisbon: TP123", 6), ("contradiction", "Use LGA", 8)]
+    assert len(made) == 2, "it is reported, and made all the same"
+    assert agent.turn("t", "Again", model, tools=[search], key="2") == reply
+    signs = [one for one in events if isinstance(one, SignFound)]
+    assert [(one.kind, one.thread) for one in signs] == [("repeated_call", "t"), ("contradiction", "t")]
+    assert metrics.signs == {"repeated_call": 1, "contradiction": 1}
+    assert 'tenuto_signs_total{kind="contradiction"} 1' in metrics.text()
+
+
+def test_the_guard_can_reuse_a_remembered_result(agent: Tenuto) -> None:
+    made: list[str] = []
+
+    def search(city: str) -> str:
+        made.append(city)
+        return f"{city}: TP123"
+
+    agent.turn("t", "Find", Script(calling("search", city="Lisbon"), "Found."), tools=[search], key="1")
+    model = Script(None, None, round_of(("search", {"city": "Lisbon"}), ("search", {"city": "Porto"})), "Found.")
+    for _ in range(2):
+        reply = agent.turn("t", "Again", model, tools=[search], key="2", guard="reuse")
+        assert [one.result for one in reply.calls] == ["Lisbon: TP123", "Porto: TP123"]
+    assert sorted(made) == ["Lisbon", "Porto"]
+    assert agent.turn("t", "Off", Script(*[None] * 4, "x"), guard="off").signs == []
+
+
+def streamed_chat(**given: Any) -> Any:
+    assert given["stream"]
+    if given["messages"][-1]["role"] != "tool":
+        for part in (
+            {"id": "c1", "function": {"name": "add", "arguments": '{"a"'}},
+            {"function": {"arguments": ": 2}"}},
+        ):
+            yield {"model": "m", "choices": [{"delta": {"tool_calls": [{"index": 0, **part}]}}]}
+    else:
+        for text in ("It ", "is ", "3."):
+            yield {"model": "m", "choices": [{"delta": {"content": text}}]}
+    yield {"model": "m", "choices": [], "usage": {"prompt_tokens": 100, "completion_tokens": 10}}
+
+
+def streamed_events(**given: Any) -> Any:
+    yield {"type": "message_start", "message": {"model": "m", "usage": {"input_tokens": 100, "output_tokens": 1}}}
+    last = given["messages"][-1]["content"]
+    if not (isinstance(last, list) and last[0]["type"] == "tool_result"):
+        block = {"type": "tool_use", "id": "x", "name": "add", "input": {}}
+        yield {"type": "content_block_start", "index": 0, "content_block": block}
+        for text in ('{"a"', ": 2}"):
+            delta = {"type": "input_json_delta", "partial_json": text}
+            yield {"type": "content_block_delta", "index": 0, "delta": delta}
+    else:
+        yield {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+        for text in ("It ", "is ", "3."):
+            yield {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
+    yield {"type": "message_delta", "usage": {"output_tokens": 10}}
+
+
+def streaming(kind: str, make: Any) -> Any:
+    if kind == "openai":
+        return OpenAIModel(
+            SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=make(streamed_chat)))),
+            "m",
+            stream=True,
+        )
+    return AnthropicModel(SimpleNamespace(messages=SimpleNamespace(create=make(streamed_events))), "m", stream=True)
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+def test_a_streamed_text_reaches_watchers_and_is_kept_whole(agent: Tenuto, kind: str) -> None:
+    agent.costs.prices["m"] = (10.0, 10.0)  # type: ignore[assignment]
+    reply = agent.turn("t", "2 + 1?", streaming(kind, lambda made: made), tools=[add], key="k")
+    assert (reply.text, reply.calls[0].arguments, reply.calls[0].result) == ("It is 3.", '{"a": 2}', "3")
+    assert [one.value for one in agent.runs.watch("turn:t:k")] == ["It is 3."]
+    assert [(one.calls, one.tokens) for one in agent.costs.report()] == [(2, 220)]
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+@pytest.mark.parametrize("backend", ["volatile"], indirect=True)
+def test_an_async_client_streams_too(agent: Tenuto, kind: str) -> None:
+    import asyncio
+
+    def awaited(made: Any) -> Any:
+        async def pieces(given: dict[str, Any]) -> Any:
+            for piece in made(**given):
+                yield piece
+
+        async def create(**given: Any) -> Any:
+            await asyncio.sleep(0)
+            return pieces(given)
+
+        return create
+
+    async def main(make: Any) -> Any:
+        async with AsyncTenuto("a", "volatile:") as other:
+            reply = await other.turn("t", "2 + 1?", streaming(kind, make), tools=[add], key="k")
+            return reply.text, [one.value async for one in other.runs.watch("turn:t:k")]
+
+    assert asyncio.run(main(awaited)) == ("It is 3.", ["It is 3."])
+    assert asyncio.run(main(lambda made: made)) == ("It is 3.", ["It is 3."])
+
+
+def test_the_estimate_of_tokens_is_calibrated_by_what_a_model_reports(agent: Tenuto) -> None:
+    class Model:
+        model = "m"
+
+        def __call__(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Any:
+            given = agent.build_context("t", budget=100_000).tokens / 1.08
+            usage = {"prompt_tokens": round(given * 1.5), "completion_tokens": 1}
+            return {
+                "model": "m-2026",
+                "usage": usage,
+                "choices": [{"message": {"role": "assistant", "content": "Yes"}}],
+            }
+
+    agent.turn("t", "word " * 500, Model())
+    plain, learned = (agent.build_context("t", budget=100_000, model=one) for one in (None, "m"))
+    assert (plain.factor, learned.factor) == (1.08, pytest.approx(1.08 * 1.5, abs=0.06))
+    assert learned.tokens == pytest.approx(plain.tokens * 1.5, rel=0.05)
+    agent.calibrate(plain, round(plain.tokens / 1.08 * 2), "m")
+    assert agent.build_context("t", budget=100_000, model="m").factor == pytest.approx(1.08 * 2, abs=0.06)
+    agent.calibrate(plain, 7, "m")
+    assert agent.build_context("t", budget=100_000, model="m").factor == pytest.approx(1.08 * 2, abs=0.06), "no tokens"
+    assert agent.build_context("t", budget=100_000, model="m", count_tokens=len).factor == 1.0

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from tenuto.capabilities._core.gates import blocked, gate_check
 from tenuto.errors import Conflict, InvalidInput, NotFound, StaleLease, StateConflict, StorageUnavailable
+from tenuto.hooks.events import Event
 from tenuto.kernel import correlation
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.contract import AnyCheck, Backend, Check, Commit, Record, Write
@@ -25,6 +26,8 @@ class Context(NamedTuple):
     kernel: Backend
     clock: Clock
     writer: str
+    report: Callable[[Event], None] = lambda _: None
+    """Pass an event to the client's hooks."""
 
 
 class Timed:

@@ -12,25 +12,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from tenuto import shapes
 from tenuto.capabilities._core.base import Context, Timed
 from tenuto.capabilities.context import summaries, window
+from tenuto.capabilities.context.calibration import factor_of, observed
 from tenuto.capabilities.context.summaries import Summarize
 from tenuto.capabilities.context.tokens import CountTokens, Tokens
 from tenuto.capabilities.context.window import Fitted, Fitting, Window
+from tenuto.capabilities.runs import Usage, usage_of
 from tenuto.capabilities.threads import Message, Thread, Threads
 from tenuto.errors import Conflict, InvalidInput
 from tenuto.kernel import codec
 from tenuto.kernel.contract import Check, Put
 from tenuto.kernel.transact import commit_once
-from tenuto.kernel.work import Call, Store, Work, on_caller
+from tenuto.kernel.work import Call, Store, Work, on_caller, on_store
 
 _Read = tuple[Window, int, list[tuple[int, Message]]]
 """A window, the version of its record, and the messages after it."""
 ContextShape = Literal["openai", "responses", "anthropic", "langchain"]
-Strategy = Literal["summarize", "recent"]
+Strategy = Literal["recent", "summarize", "retrieve", "handoff"]
 _SHAPES = get_args(ContextShape)
 _STORED_SHAPES: dict[str, shapes.Shape] = {
     "openai": "chat", "langchain": "chat", "responses": "responses", "anthropic": "anthropic",
@@ -49,6 +51,8 @@ class Note(NamedTuple):
     why: str
     keep: bool = False
     """Whether it is shown even if something else has to go."""
+    message: int | None = None
+    """The number of the message that it repeats: it is shown only if the conversation does not show that."""
 
 
 class Part(NamedTuple):
@@ -67,8 +71,8 @@ class LeftOut(NamedTuple):
     why: str
 
 
-Gather = Callable[[str, str | None, str | None], list[Note]]
-"""Collects the notes for a thread, a user and a query; runs on the store."""
+Gather = Callable[[str, str | None, str | None, bool], list[Note]]
+"""Collects the notes for a thread, a user and a query, with earlier turns of the thread or not; runs on the store."""
 
 
 class BuiltContext(NamedTuple):
@@ -82,6 +86,8 @@ class BuiltContext(NamedTuple):
     left_out: list[LeftOut]
     rewritten: bool
     """Whether this build masked or summarised messages before the previous turn: a provider's prompt cache misses once."""
+    factor: float = 1.0
+    """What counts were multiplied by: the calibration of the model, and room for the error of an estimate."""
 
 
 class Settings(NamedTuple):
@@ -94,6 +100,7 @@ class Settings(NamedTuple):
     shape: ContextShape
     summarize: Summarize | None
     counter: CountTokens | str | None
+    model: str | None
 
     def name(self) -> str:
         """Return the name under which the window is stored."""
@@ -125,16 +132,19 @@ class ContextBuilder(Timed):
         mask: bool = True,
         strategy: Strategy = "summarize",
         shape: ContextShape = "openai",
+        model: str | None = None,
     ) -> Work[BuiltContext]:
         """Return what the model sees this turn, within `budget` tokens: deterministic, stable from turn to turn.
 
         `query` finds memories; by default it is the last message of the user. `summarize(messages)` returns a text for
-        older turns; without it they are quoted. `strategy="recent"` leaves them out instead. `count_tokens` is a function,
-        or the name of an OpenAI model or encoding; without it tokens are estimated, with room for the error.
+        older turns; without it they are quoted. `strategy` says what becomes of older turns: "summarize"; "recent" leaves
+        them out; "retrieve" shows those that fit the query; "handoff" summarises all but the last exchange, to begin
+        another thread with. `count_tokens` is a function, or the name of an OpenAI model or encoding; without it tokens
+        are estimated, with room for the error; `model` corrects the estimate by what `calibrate` has learned of it.
         """
         _validate(budget, shape, strategy)
         system = "\n\n".join(text for text in (instructions, playbook) if text)
-        settings = Settings(budget, system, mask, strategy, shape, summarize, count_tokens)
+        settings = Settings(budget, system, mask, strategy, shape, summarize, count_tokens, model)
         handle = Thread(self._threads, thread, user=user, ttl=None)
         made, stored = yield from self._build(handle, user, query, settings)
         for _ in range(_AGAIN):
@@ -143,17 +153,31 @@ class ContextBuilder(Timed):
             made, stored = yield from self._build(handle, user, query, settings)
         return made
 
+    @on_store
+    def calibrate(self, context: BuiltContext, response: Any, model: str | None = None) -> Work[None]:
+        """Learn durably from a provider's response how many tokens its model counts; `build_context(model=…)` uses it.
+
+        `response` is one of OpenAI, Anthropic or LangChain, or the number of input tokens. `model` is the name to learn
+        for, by default the one in the response. Pass contexts whose tokens were estimated. `agent.turn` does this itself.
+        """
+        used = Usage(model or "", response) if isinstance(response, int) else usage_of(response)
+        yield from observed(self._context, model or used.model, context.tokens / context.factor, used.input_tokens)
+
     def _build(
         self, handle: Thread, user: str | None, query: str | None, settings: Settings
     ) -> Work[tuple[BuiltContext, bool]]:
         """Return a context, and whether its window is stored; another process may have stored one meanwhile."""
-        tokens = Tokens(settings.counter)
+        factor: float = yield Store(lambda: factor_of(self._context, settings.model))
+        tokens = Tokens(settings.counter, factor)
         read: _Read = yield Store(lambda: self._read(handle, settings))
         found, version, recent = read
+        found = found.scaled(tokens.factor)
         asked = query if query is not None else _last_text(found, recent)
-        notes: list[Note] = yield Store(lambda: self._gather(handle.id, user, asked))
+        turns = settings.strategy == "retrieve"
+        notes: list[Note] = yield Store(lambda: self._gather(handle.id, user, asked, turns))
         assembly = _Assembly(tokens, settings, notes)
-        fitted = Fitting(found, recent, tokens, assembly.room(), mask=settings.mask).fit()
+        whole = settings.strategy == "handoff"
+        fitted = Fitting(found, recent, tokens, assembly.room(), mask=settings.mask, whole=whole).fit()
         now = fitted.window
         if fitted.older:
             text = yield from _summary(fitted, settings, tokens, found.summary)
@@ -189,7 +213,7 @@ def _summary(fitted: Fitted, settings: Settings, tokens: Tokens, earlier: str) -
     def fits(text: str) -> bool:
         return tokens.message(window.summary_message(text)) <= fitted.reserved
 
-    if settings.strategy == "recent":
+    if settings.strategy in ("recent", "retrieve"):
         return f"- Messages up to {fitted.window.through} are left out."
     if settings.summarize is None:
         lines = earlier.splitlines()
@@ -228,6 +252,7 @@ class _Assembly:
     def built(self, now: Window, fitted: Fitted) -> BuiltContext:
         """Return the context; drop notes until it fits, or raise `InvalidInput` if the rest is too large."""
         budget = self._settings.budget
+        self._notes = [one for one in self._notes if one.message is None or one.message <= now.through]
         messages, total = self._measured(now, fitted)
         while total > budget and self._drop_note("the budget is full"):
             messages, total = self._measured(now, fitted)
@@ -238,7 +263,7 @@ class _Assembly:
             )
         system, shown = _in_shape(self._settings.shape, messages)
         left = [*_masked(now, fitted), *self._left]
-        return BuiltContext(shown, system, total, self._parts(now, fitted), left, fitted.rewritten)
+        return BuiltContext(shown, system, total, self._parts(now, fitted), left, fitted.rewritten, self._tokens.factor)
 
     def _measured(self, now: Window, fitted: Fitted) -> tuple[list[Message], int]:
         around = _block(self._notes)
@@ -247,7 +272,9 @@ class _Assembly:
         last = [now.last.message] if now.last else []
         before = [*self._system, *(one.message for one in now.head), *_summaries(now), *shown[:at]]
         found = [*before, *([around] if around else []), *last, *shown[at:]]
-        return found, sum(map(self._tokens.message, found))
+        counted = [*now.head, *([now.last] if now.last else []), *fitted.shown]  # counted when they were first read
+        others = [*self._system, *_summaries(now), *([around] if around else [])]
+        return found, sum(one.tokens for one in counted) + sum(map(self._tokens.message, others))
 
     def _drop_note(self, why: str) -> bool:
         """Leave out the last note that need not be kept; return whether there was one."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from tenuto import shapes
@@ -17,9 +17,10 @@ from tenuto.capabilities.context import masking
 from tenuto.capabilities.context.sources import Sources
 from tenuto.capabilities.memory import terms
 from tenuto.capabilities.threads import Message, Thread
-from tenuto.kernel import keys
+from tenuto.hooks.events import SignFound
+from tenuto.kernel import correlation, keys
 
-SignKind = Literal["repeated_call", "repeated_question", "contradiction", "restarted_work"]
+SignKind = Literal["repeated_call", "repeated_question", "contradiction", "restarted_work", "known_answer"]
 _SENTENCE: Final = re.compile(r"(?<=[.!?])\s+|\n+")
 _NEGATION: Final = re.compile(
     r"\b(?:not|never|no longer|don't|doesn't|won't|cannot|can't|shouldn't|instead of)\b|n't\b", re.IGNORECASE
@@ -33,6 +34,9 @@ _SAME: Final = 0.8
 _MORE: Final = 3
 _ENOUGH: Final = 3
 """A question with fewer terms is small talk."""
+_DECISIONS: Final = 200
+_FEW: Final = 2
+"""The fewest terms of a question that is looked up in memory, where all of them have to be found."""
 
 
 class Sign(NamedTuple):
@@ -60,24 +64,52 @@ class Guard(Timed):
 
     def tool_call(self, name: str, args: Any) -> list[Sign]:
         """Return the signs in a tool call that is about to be made; `remembered` has the result of the same call before."""
-        known = _Known(self)
-        known.read(self._thread._numbered()[1])
+        known = self._known()
         for call in self._thread.tool_calls():
-            known.calls[_call(call.name, call.args)] = (f"tool call {call.number} of the thread", call.result)
-        return list(known.of_call(name, args, None, done=True))
+            known.calls[call_text(call.name, call.args)] = (f"tool call {call.number} of the thread", call.result)
+        return self._reported(known.of_call(name, args, None, done=True))
 
     def say(self, text: str) -> list[Sign]:
         """Return the signs in something that the agent is about to say."""
-        known = _Known(self)
-        known.read(self._thread._numbered()[1])
-        return list(known.of_text(text, None))
+        return self._reported([*self._known().of_text(text, None), *self._in_memory(text)])
 
     def scan(self) -> list[Sign]:
         """Return the signs in the whole thread, oldest first."""
-        return _Known(self).read(self._thread._numbered()[1])
+        return Known(self).read(self._thread._numbered()[1])
+
+    def _known(self, through: int | None = None, last: int | None = None) -> Known:
+        """Return what is known of the thread up to a message, of its last messages alone if `last` is given."""
+        known = Known(self)
+        after = 0 if last is None else max((through or self._thread.count()) - last, 0)
+        known.read([one for one in self._thread._numbered(after)[1] if through is None or one[0] <= through])
+        return known
+
+    def _in_memory(self, text: str) -> Iterator[Sign]:
+        """Yield the questions in a text whose answer the user's preferences or memories have: all of its terms are there."""
+        if self._user is None:
+            return
+        stated = [
+            (f"{key}: {value}", f"preference {key}") for key, value in self._sources.users[self._user].items().items()
+        ]
+        for question in _questions(text, _FEW):
+            asked = set(terms(question))
+            found = self._sources.memory.recall(question, 3, user=self._user, neighbours=0)
+            texts = [(one.memory.text, f"memory {one.memory.id}") for one in found if one.memory.user == self._user]
+            for known, where in (*stated, *texts):
+                if asked <= set(terms(known)):
+                    yield Sign("known_answer", question, where, known)
+                    break
+
+    def _reported(self, signs: Iterable[Sign]) -> list[Sign]:
+        """Report signs to the client's hooks; return them."""
+        found = list(signs)
+        for one in found:
+            event = SignFound(one.kind, self._thread.id, self._user, one.text, one.evidence, correlation.current())
+            self._context.report(event)
+        return found
 
 
-class _Known:
+class Known:
     """What is known at a point of a conversation."""
 
     def __init__(self, guard: Guard) -> None:
@@ -87,7 +119,9 @@ class _Known:
         self._names: set[str] = set()
         self._questions: list[tuple[set[str], str, int, list[str]]] = []
         sources, user = guard._sources, guard._user
-        self._decided = [(one.text, f"decision {one.number}: {one.text}") for one in guard._thread.decisions()]
+        self._decided = [
+            (one.text, f"decision {one.number}: {one.text}") for one in guard._thread._newest_decisions(_DECISIONS)
+        ]
         if user is not None:
             items = sources.users[user].items()
             self._decided += [(f"{value} {key}", f"preference {key}: {value}") for key, value in items.items()]
@@ -99,8 +133,8 @@ class _Known:
             if step.status == "completed"
         }
 
-    def read(self, messages: Sequence[tuple[int, Message]]) -> list[Sign]:
-        """Take up messages in order; return the signs in them."""
+    def read(self, messages: Sequence[tuple[int, Message]], *, live: bool = False) -> list[Sign]:
+        """Take up messages in order; return the signs in them. `live`: their calls are about to be made."""
         found: list[Sign] = []
         for number, message in messages:
             for call, text in masking.results_of(message):
@@ -108,10 +142,10 @@ class _Known:
                     self.calls[self._ids[call]] = (self.calls[self._ids[call]][0], text)
             for call_made in masking.calls_of(message):
                 args = shapes.arguments(call_made.arguments)
-                found += self.of_call(call_made.name, args, number, done=call_made.name in self._names)
+                found += self.of_call(call_made.name, args, number, done=live or call_made.name in self._names)
                 self._names.add(call_made.name)
-                self._ids[call_made.id] = _call(call_made.name, args)
-                self.calls.setdefault(_call(call_made.name, args), (f"message {number}", None))
+                self._ids[call_made.id] = call_text(call_made.name, args)
+                self.calls.setdefault(call_text(call_made.name, args), (f"message {number}", None))
             text = _text(message)
             if message.get("role") == "assistant":
                 found += self.of_text(text, number)
@@ -123,13 +157,13 @@ class _Known:
 
     def of_call(self, name: str, args: Any, number: int | None, *, done: bool) -> Iterator[Sign]:
         """Yield the signs in a tool call; `done`: a call of a completed action is a restart."""
-        known = self.calls.get(_call(name, args))
+        known = self.calls.get(call_text(name, args))
         if known is not None:
             where, result = known
-            yield Sign("repeated_call", _call(name, args), f"the same call is {where}", result, number)
+            yield Sign("repeated_call", call_text(name, args), f"the same call is {where}", result, number)
         elif done and name in self._done:
             where, result = self._done[name]
-            yield Sign("restarted_work", _call(name, args), where, result, number)
+            yield Sign("restarted_work", call_text(name, args), where, result, number)
 
     def of_text(self, text: str, number: int | None) -> Iterator[Sign]:
         """Yield the signs in a text of the agent."""
@@ -177,9 +211,9 @@ def _values(text: str) -> Iterator[str]:
             yield from terms(token)
 
 
-def _questions(text: str) -> list[str]:
+def _questions(text: str, least: int = _ENOUGH) -> list[str]:
     found = [one.strip() for one in _SENTENCE.split(text) if one.rstrip().endswith("?")]
-    return [one for one in found if len(set(terms(one))) >= _ENOUGH]
+    return [one for one in found if len(set(terms(one))) >= least]
 
 
 def _text(message: Message) -> str:
@@ -187,5 +221,6 @@ def _text(message: Message) -> str:
     return "" if said is None else " ".join(one.text for one in said.parts if isinstance(one, shapes.Text))
 
 
-def _call(name: str, args: Any) -> str:
+def call_text(name: str, args: Any) -> str:
+    """Return a tool call as a text: equal calls have equal texts."""
     return f"{name}({json.dumps(args, sort_keys=True, ensure_ascii=False, default=repr)})"

@@ -35,14 +35,15 @@ class Sources(NamedTuple):
     threads: Threads
     memory: Memories
 
-    def gather(self, thread: str, user: str | None, query: str | None) -> list[Note]:
-        """Return the notes for a thread, a user and a query."""
+    def gather(self, thread: str, user: str | None, query: str | None, turns: bool = False) -> list[Note]:  # noqa: FBT001, FBT002
+        """Return the notes for a thread, a user and a query, with earlier `turns` of the thread that fit it."""
         return [
             *(() if user is None else self._preferences(user)),
             *(() if user is None else self._active(user)),
             *self._open(thread, user),
             *self._decided(thread),
             *(() if not query or not query.strip() else self._recalled(user, query.strip()[-_QUERY:])),
+            *(() if not turns or not query or not query.strip() else self._earlier(thread, query.strip()[-_QUERY:])),
         ]
 
     def _preferences(self, user: str) -> Iterator[Note]:
@@ -72,6 +73,11 @@ class Sources(NamedTuple):
         for found in self.memory.recall(query, MEMORIES, user=user, neighbours=0):
             memory = found.memory
             yield Note("Memories", f"{memory.text} ({memory.learned_at:%Y-%m-%d})", found.why)
+
+    def _earlier(self, thread: str, query: str) -> Iterator[Note]:
+        for found in self.memory.recall(query, MEMORIES, user=self.memory._owner(thread), thread=thread, neighbours=0):
+            number = found.memory.source.message if found.memory.source else None
+            yield Note("Earlier in this conversation", found.memory.text[:_QUERY], found.why, message=number)
 
 
 def _progress(one: Workflow) -> str:

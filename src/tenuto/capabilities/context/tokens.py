@@ -24,6 +24,7 @@ IMAGE: Final = 1_500
 _IMAGES: Final = frozenset({"image", "image_url", "input_image"})
 ROOM: Final = 1.08
 """An estimate is multiplied by this, so that a budget holds where it is too low."""
+_LONG: Final = 1_000
 _PIECE: Final = re.compile(r"([A-Za-z]+)|(\d+)|(\s+)|([^\w\s]+)|([^\W\dA-Za-z]+)")
 _HUMPS: Final = re.compile(r"[a-z]+|[A-Z]+(?![a-z])|[A-Z][a-z]+")
 _DENSE: Final = re.compile(r"[A-Za-z0-9+/=]{24,}")
@@ -66,16 +67,22 @@ class Tokens:
     """Counts the tokens of messages with one counter, for one model's factor."""
 
     def __init__(self, count: CountTokens | str | None = None, factor: float = 1.0) -> None:
-        self._exact = count is not None
         self._count = _counter(count)
-        self._factor = factor if self._exact else max(factor, 1.0) * ROOM
+        self.factor = 1.0 if count is not None else factor * ROOM
+        """What a count is multiplied by: the model's own factor and room for errors; an exact count needs neither."""
+        self._counted: dict[str, int] = {}
+        """The counts of long texts, such as the summary, which one build asks for several times."""
 
     def text(self, text: str) -> int:
         """Return the tokens of a text; `InvalidInput` if the user's counter returns no number."""
-        found = self._count(text)
+        found = self._counted.get(text)
+        if found is None:
+            found = self._count(text)
+        if len(text) > _LONG:
+            self._counted[text] = found
         if type(found) is not int or found < 0:
             raise InvalidInput(f"count_tokens returned {found!r}; it must return an int, 0 or more.")
-        return math.ceil(found * self._factor)
+        return math.ceil(found * self.factor)
 
     def message(self, message: dict[str, Any]) -> int:
         """Return the tokens of a message in any provider's format; merging messages of a role does not change the sum."""

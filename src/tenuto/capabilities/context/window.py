@@ -6,6 +6,7 @@ leave everything before them unchanged, and a provider's prompt cache hits. Mask
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +21,8 @@ _TARGET: Final = 0.5
 """The part of the room that they take after a summary, so that the next turns fit without one."""
 _SUMMARY: Final = 0.15
 """The part of the room that a summary may take."""
+_HANDED: Final = 0.5
+"""The part that a summary of the whole conversation may take."""
 _LEAST: Final = 200
 """The fewest characters to which a tool result of the current exchange is cut."""
 _HOPELESS: Final = 12
@@ -34,6 +37,10 @@ class Shown(NamedTuple):
     message: Message
     left: int = 0
     """About how many tokens of it are masked or cut."""
+
+    def scaled(self, ratio: float) -> Shown:
+        """Return the message with its tokens multiplied."""
+        return self._replace(tokens=math.ceil(self.tokens * ratio))
 
 
 class Window(NamedTuple):
@@ -53,19 +60,30 @@ class Window(NamedTuple):
     masked_through: int = 0
     masked: list[Shown] = []  # noqa: RUF012 - the same
     """The messages after `through` up to `masked_through`."""
+    factor: float = 1.0
+    """The factor of the tokens in it."""
+
+    def scaled(self, factor: float) -> Window:
+        """Return the window with its tokens counted by another factor: a model's calibration has moved."""
+        if factor == self.factor or not self.factor:
+            return self._replace(factor=factor)
+        ratio = factor / self.factor
+        head, masked = ([one.scaled(ratio) for one in many] for many in (self.head, self.masked))
+        last = None if self.last is None else self.last.scaled(ratio)
+        return self._replace(head=head, masked=masked, last=last, factor=factor)
 
     def stored(self) -> list[Any]:
         """Return the stored form."""
-        frame, head, through, summary, covered, last, masked_through, masked = self
+        frame, head, through, summary, covered, last, masked_through, masked, factor = self
         kept = None if last is None else list(last)
         return [
-            list(frame), list(map(list, head)), through, summary, covered, kept, masked_through, list(map(list, masked)),
+            list(frame), list(map(list, head)), through, summary, covered, kept, masked_through, list(map(list, masked)), factor,
         ]  # fmt: skip
 
 
 def loaded(data: Sequence[Any]) -> Window:
     """Return a window from its stored form."""
-    frame, head, through, summary, covered, last, masked_through, masked = data
+    frame, head, through, summary, covered, last, masked_through, masked, *more = data
     return Window(
         tuple(frame),
         [Shown(*one) for one in head],
@@ -75,6 +93,7 @@ def loaded(data: Sequence[Any]) -> Window:
         None if last is None else Shown(*last),
         masked_through,
         [Shown(*one) for one in masked],
+        more[0] if more else 0.0,  # stored before models were calibrated
     )
 
 
@@ -96,9 +115,17 @@ class Fitting:
     """One fitting of a conversation into a room of so many tokens."""
 
     def __init__(
-        self, window: Window, recent: Sequence[tuple[int, Message]], tokens: Tokens, room: int, *, mask: bool
+        self,
+        window: Window,
+        recent: Sequence[tuple[int, Message]],
+        tokens: Tokens,
+        room: int,
+        *,
+        mask: bool,
+        whole: bool = False,
     ) -> None:
         self._tokens = tokens
+        self._whole = whole
         self._room = room
         self._rewritten = False
         fresh = list(recent)
@@ -123,7 +150,7 @@ class Fitting:
         self._current = current
         if window.last is not None and any(map(is_written, messages)):
             self.window = window._replace(last=None)
-        if hopeless or self._total() > self._room:
+        if hopeless or whole or self._total() > self._room:
             self._over = True
             if mask:
                 self._mask()
@@ -132,9 +159,10 @@ class Fitting:
         """Return what is shown within the room; a summary that is missing is asked for by `older`."""
         older: list[Message] = []
         reserved = self._summary_cost()
-        if self._over and self._older() > min(self._room * _FULL, self._room - self._least()):
+        most = 0 if self._whole else min(self._room * _FULL, self._room - self._least())
+        if self._over and self._older() - (self._summary_cost() if self._whole else 0) > most:
             free = self._room - self._least() - self._kept()
-            reserved = max(min(int(self._room * _SUMMARY), free), 0)
+            reserved = max(min(int(self._room * (_HANDED if self._whole else _SUMMARY)), free), 0)
             older = self._advance(reserved)
         spent = (reserved if older else self._summary_cost()) + (self.window.last.tokens if self.window.last else 0)
         if spent + sum(one.tokens for one in self._items) > self._room:
@@ -207,6 +235,8 @@ class Fitting:
 
     def _summarised(self, reserved: int) -> int:
         """Return how many messages to summarise, without separating a tool call from its result."""
+        if self._whole:
+            return border([one.message for one in self._items], self._current)
         target, need = min(self._room * _TARGET, self._room - self._least()) - reserved, 0
         target -= self._kept()
         left = self._older() - self._summary_cost()

@@ -28,7 +28,7 @@ from tenuto.capabilities.runs.results import error_data, to_stored
 from tenuto.capabilities.runs.run import Run, current_run
 from tenuto.capabilities.runs.runs import Emitted, Runs
 from tenuto.capabilities.runs.step import idempotency_key, recalled, run_step
-from tenuto.capabilities.runs.usage import Price, Prices, Usage, logs_of
+from tenuto.capabilities.runs.usage import Price, Prices, Usage, logs_of, priced, usage_of
 from tenuto.capabilities.runs.views import ErrorInfo, RepeatInfo, RunInfo, RunRecord, RunStatus, StepInfo, StepStatus
 from tenuto.capabilities.runs.worker import IDLE_CLOCK, Functions, RunSource
 
@@ -37,6 +37,6 @@ __all__ = [
     "Functions", "Identity", "Intent", "Lanes", "MapOptions", "OnError", "Op", "OpenRun", "Price", "Prices", "RepeatInfo", "Replay",
     "Retry", "Run", "RunHandle", "RunInfo", "RunRecord", "RunSource", "RunState", "RunStatus", "RunThread", "Runs",
     "Secret", "Step", "StepInfo", "StepOptions", "StepStatus", "Usage", "Verify", "called", "current_run",
-    "current_step", "describe", "dollars", "error_data", "idempotency_key", "logs_of", "must_be_run", "name_of",
-    "recalled", "register_function", "run_once", "run_step", "secret", "step_function", "to_stored",
+    "current_step", "describe", "dollars", "error_data", "idempotency_key", "logs_of", "must_be_run", "name_of", "priced",
+    "recalled", "register_function", "run_once", "run_step", "secret", "step_function", "to_stored", "usage_of",
 ]  # fmt: skip

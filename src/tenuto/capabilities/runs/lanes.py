@@ -11,7 +11,7 @@ from tenuto.capabilities.runs.open_run import OpenRun
 from tenuto.capabilities.runs.options import Lane, OnError, Step
 from tenuto.capabilities.runs.step import run_step
 from tenuto.errors import InvalidInput
-from tenuto.kernel.work import Store, Work
+from tenuto.kernel.work import Store, Together, Work
 
 
 class Lanes:
@@ -32,7 +32,7 @@ class Lanes:
         self._failed = threading.Event()
         self._errors: dict[int, BaseException] = {}
         self._values: dict[int, Any] = {}
-        self.works = [self._lane() for _ in range(min(concurrency, len(self._items)))]
+        self._works = [self._lane() for _ in range(min(concurrency, len(self._items)))]
 
     def _lane(self) -> Work[None]:
         lane = Lane()
@@ -57,8 +57,9 @@ class Lanes:
             if writes:
                 yield Store(self._run.write([], writes, saving=True))
 
-    def results(self) -> list[Any]:
-        """Return the results in order; raise the first error unless `on_error` is "keep"."""
+    def all(self) -> Work[list[Any]]:
+        """Execute all items; return the results in order; raise the first error unless `on_error` is "keep"."""
+        yield Together(self._works)
         if self._errors and self._on_error == "raise":
             raise self._errors[min(self._errors)]
         return [self._errors.get(at, self._values.get(at)) for at in range(len(self._items))]

@@ -13,8 +13,7 @@ from __future__ import annotations
 import random
 import uuid as uuids
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import Token, copy_context
+from contextvars import Token
 from datetime import datetime
 from typing import Any, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, overload
 
@@ -204,14 +203,7 @@ class Run:
         """
         step = Step(name, fn, (), None, effect, verify, retry, timeout, schema, "map")
         lanes = Lanes(self._running, step, items, concurrency, on_error)
-        if len(lanes.works) == 1:
-            perform(lanes.works[0], self._clock)
-        elif lanes.works:
-            with ThreadPoolExecutor(len(lanes.works), thread_name_prefix="tenuto-map") as pool:
-                futures = [pool.submit(copy_context().run, perform, work, self._clock) for work in lanes.works]
-            for future in futures:
-                future.result()
-        return lanes.results()
+        return perform(lanes.all(), self._clock)
 
     @on_caller
     def sleep(self, duration: Duration) -> Work[None]:
