@@ -152,10 +152,12 @@ class Tenuto:
             self.memory,
             notices,
             self._prices,
+            {},
             self._progress_of,
         )
         self.inbox._waking = self._engine.waking
         self.runs = Runs(self._engine, self._functions)
+        self.inbox._due = self.runs._due_of
         self.milestones._start = self._start
         self.costs = Costs(self._engine)
         self.tasks = Tasks(self._context, self._renewer)
@@ -206,20 +208,27 @@ class Tenuto:
     @overload
     def durable(self, fn: Callable[Concatenate[Run, P], R]) -> Durable[P, R]: ...
     @overload
-    def durable(self, *, name: str) -> Callable[[Callable[Concatenate[Run, P], R]], Durable[P, R]]: ...
-    def durable(self, fn: Any = None, *, name: str | None = None) -> Any:
+    def durable(
+        self, *, name: str | None = None, retry: Retry | None = None, priority: int = 0
+    ) -> Callable[[Callable[Concatenate[Run, P], R]], Durable[P, R]]: ...
+    def durable(
+        self, fn: Any = None, *, name: str | None = None, retry: Retry | None = None, priority: int = 0
+    ) -> Any:
         """Register a function whose calls are runs: `@agent.durable`, or `@agent.durable(name="deploy")`.
 
-        Its first argument is the run. Another process resumes its runs by the registered name.
+        Its first argument is the run. Another process resumes its runs by the registered name. A worker retries a
+        failed run by `retry`: recorded steps are reused, the failed one runs again. A direct call raises instead. Among
+        queued runs workers execute the highest `priority` first.
         """
         if fn is None:
-            return lambda given: self._durable(given, name)
-        return self._durable(fn, name)
+            return lambda given: self._durable(given, name, retry, priority)
+        return self._durable(fn, name, retry, priority)
 
-    def _durable(self, fn: Callable[..., Any], name: str | None) -> Durable[Any, Any]:
+    def _durable(self, fn: Callable[..., Any], name: str | None, retry: Retry | None, priority: int) -> Durable[Any, Any]:
         if inspect.iscoroutinefunction(fn):
             raise TypeError(f"{fn.__name__} is a coroutine function. Use AsyncTenuto to run it.")
-        return Durable(self._engine, register_function(self._functions, fn, name), fn)
+        name = register_function(self._functions, fn, name)
+        return Durable(self._engine, name, fn).with_policy(retry, priority)
 
     @overload
     def step(self, fn: Callable[P, R], /) -> Callable[P, R]: ...

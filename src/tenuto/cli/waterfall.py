@@ -88,6 +88,7 @@ def _end(run: RunRecord) -> list[str]:
         ("resumed", f"{len(run.resumes)} times" if len(run.resumes) > 1 else "once" if run.resumes else None),
         ("waits for", ", ".join(f"{kind} {ref}" for kind, ref in run.waits_for) or None),
         ("due", None if run.due is None else f"{run.due}; no worker has taken it yet"),
+        ("failures", f"{run.failures}; retried" if run.failures else None),
         ("wakes", run.wakes if run.status == "waiting" else None),
         ("cost", dollars(run.cost) if run.cost else None),
         ("result", run.result),

@@ -95,6 +95,10 @@ class RunInfo:
     wakes: datetime | None
     waits_for: tuple[tuple[str, str], ...]
     deadline: datetime | None
+    priority: int
+    """Among queued runs the highest is executed first."""
+    failures: int
+    """How often it failed and was retried by its function's `retry=`."""
     due: str | None
     """Why a run that waits can continue although no worker has taken it yet: answered, signalled, child, …"""
 
@@ -131,6 +135,8 @@ def listed(run_id: str, head: Head, held: bool, due: str | None = None) -> dict[
         "wakes": None if head.wake is None else moment(head.wake),
         "waits_for": head.waits,
         "deadline": None if head.deadline is None else moment(head.deadline),
+        "priority": head.priority,
+        "failures": head.failures,
         "due": due,
     }
 
@@ -159,7 +165,7 @@ def record(
         steps=[one for one in steps if one.kind in _STEPS],
         notes=[one for one in steps if one.kind not in _STEPS],
         result=log.whole(history.form, history.value, history.raw, 1) if finished else None,
-        error=_error(history.error) if head.status == "failed" else None,
+        error=_error(history.error) if head.status in ("failed", "waiting") else None,
         cost=usage_sum(history.ops.values()),
         resumes=[moment(at) for at in history.resumes],
         forked_from=forked[0] if forked else None,

@@ -314,6 +314,7 @@ class RunSource:
     def _executed(self, one: Due) -> Work[str]:
         def prepared(running: OpenRun) -> None:
             running.stopping = self.stop
+            running.retry = self._engine.policies.get(name)
 
         assert one.head is not None
         name = str(one.head.fn)
@@ -330,6 +331,8 @@ class RunSource:
             self.log.warning("The run %r was interrupted: %s", one.id, error)
             return "interrupted"
         except Exception as error:  # it is on the run's record
+            if RunLog(self._engine.context, one.id).must()[0].status == "waiting":
+                return "retried"
             self.log.warning("The run %r failed: %s: %s", one.id, type(error).__name__, error, exc_info=error)
             return "failed"
         self.log.info("The run %r is completed.", one.id)
