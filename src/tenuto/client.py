@@ -211,24 +211,20 @@ class Tenuto:
     def durable(
         self, *, name: str | None = None, retry: Retry | None = None, priority: int = 0
     ) -> Callable[[Callable[Concatenate[Run, P], R]], Durable[P, R]]: ...
-    def durable(
-        self, fn: Any = None, *, name: str | None = None, retry: Retry | None = None, priority: int = 0
-    ) -> Any:
+    def durable(self, fn: Any = None, *, name: str | None = None, retry: Retry | None = None, priority: int = 0) -> Any:
         """Register a function whose calls are runs: `@agent.durable`, or `@agent.durable(name="deploy")`.
 
-        Its first argument is the run. Another process resumes its runs by the registered name. A worker retries a
-        failed run by `retry`: recorded steps are reused, the failed one runs again. A direct call raises instead. Among
-        queued runs workers execute the highest `priority` first.
+        Its first argument is the run. Another process resumes its runs by the registered name. Workers retry failed runs
+        by `retry`, reusing recorded steps, and execute the highest `priority` first. A direct call is not retried.
         """
-        if fn is None:
-            return lambda given: self._durable(given, name, retry, priority)
-        return self._durable(fn, name, retry, priority)
 
-    def _durable(self, fn: Callable[..., Any], name: str | None, retry: Retry | None, priority: int) -> Durable[Any, Any]:
-        if inspect.iscoroutinefunction(fn):
-            raise TypeError(f"{fn.__name__} is a coroutine function. Use AsyncTenuto to run it.")
-        name = register_function(self._functions, fn, name)
-        return Durable(self._engine, name, fn).with_policy(retry, priority)
+        def made(given: Callable[..., Any]) -> Durable[Any, Any]:
+            if inspect.iscoroutinefunction(given):
+                raise TypeError(f"{given.__name__} is a coroutine function. Use AsyncTenuto to run it.")
+            registered = register_function(self._functions, given, name)
+            return Durable(self._engine, registered, given).with_policy(retry, priority)
+
+        return made if fn is None else made(fn)
 
     @overload
     def step(self, fn: Callable[P, R], /) -> Callable[P, R]: ...

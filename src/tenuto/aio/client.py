@@ -181,9 +181,7 @@ class AsyncTenuto:
     def durable(
         self, *, name: str | None = None, retry: Retry | None = None, priority: int = 0
     ) -> Callable[[Callable[Concatenate[AsyncRun, P], Awaitable[R]]], AsyncDurable[P, R]]: ...
-    def durable(
-        self, fn: Any = None, *, name: str | None = None, retry: Retry | None = None, priority: int = 0
-    ) -> Any:
+    def durable(self, fn: Any = None, *, name: str | None = None, retry: Retry | None = None, priority: int = 0) -> Any:
         """Register a coroutine function whose calls are runs; see `Tenuto.durable`."""
         if fn is None:
             return lambda given: self._durable(given, name, retry, priority)

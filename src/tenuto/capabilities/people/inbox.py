@@ -150,7 +150,7 @@ class Inbox(Timed):
             if run in (None, question.run) and blocks in (None, question.blocks):
                 found.append(question)
         found.sort(key=lambda one: (one.asked_at, one.id))
-        return self._with_due(page_after(found, lambda one: one.id, after, limit))
+        return [*self._with_due(page_after(found, lambda one: one.id, after, limit))]
 
     def _records(self, *, listed: bool) -> Sequence[Record]:
         if not listed:
@@ -166,7 +166,7 @@ class Inbox(Timed):
         """Return a question; `NotFound` if there is none."""
         return self._with_due([self._found(question_id)[0]])[0]
 
-    def _with_due(self, questions: list[Question]) -> list[Question]:  # type: ignore[valid-type]
+    def _with_due(self, questions: Sequence[Question]) -> Sequence[Question]:
         """Return the questions, and for those that are over whether their run has not been taken yet."""
         runs = {one.run for one in questions if one.run is not None and not one.open}
         due = self._due(sorted(runs)) if runs else {}

@@ -115,13 +115,20 @@ def begun(
     return head, started, own.line(STARTED, 0, started)
 
 
-def retried_at(retry: Retry | None, head: Head, error: BaseException, now: float) -> float | None:
-    """Return when a worker retries a run that failed; None if its policy does not, or its deadline comes first."""
-    if retry is None or isinstance(error, _FINAL) or not isinstance(error, retry.on):
-        return None
-    at = now + retry.delay(head.failures + 1)
+def failing(
+    retry: Retry | None, head: Head, error: BaseException, data: dict[str, Any], now: float
+) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Return the status of a run that failed, the data of its line, and what else changes in its head.
+
+    It waits for another attempt if its policy has one, and the deadline does not come first.
+    """
+    at = now + retry.delay(head.failures + 1) if retry is not None else now
     in_time = head.deadline is None or at < head.deadline
-    return at if in_time and head.failures + 1 < retry.attempts else None
+    if retry is None or isinstance(error, _FINAL) or not isinstance(error, retry.on) or not in_time:
+        return "failed", data, {}
+    if head.failures + 1 >= retry.attempts:
+        return "failed", data, {}
+    return "waiting", {**data, "again": at}, {"wake": at, "waits": (), "failures": head.failures + 1}
 
 
 def must_fit(run: OpenRun, head: Head, history: History) -> None:

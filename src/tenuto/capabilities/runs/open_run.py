@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from tenuto.capabilities._core.base import Stop, commit
 from tenuto.capabilities.leases import Lease
 from tenuto.capabilities.runs.delete import clear
-from tenuto.capabilities.runs.engine import Engine, Given, Stopped, begun, current, current_step, must_fit, retried_at
+from tenuto.capabilities.runs.engine import Engine, Given, Stopped, begun, current, current_step, failing, must_fit
 from tenuto.capabilities.runs.live import LiveValues
 from tenuto.capabilities.runs.log import (
     COMPLETED,
@@ -35,7 +35,6 @@ from tenuto.capabilities.runs.log import (
     resume_line,
     user_key,
 )
-from tenuto.capabilities.runs.options import Retry
 from tenuto.capabilities.runs.open_steps import OpenSteps, here, quietly
 from tenuto.capabilities.runs.replay import Replay
 from tenuto.capabilities.runs.results import causes_of, error_data, to_stored
@@ -55,7 +54,6 @@ from tenuto.errors import (
 )
 from tenuto.kernel import codec
 from tenuto.kernel.contract import AnyCheck, Check, CheckEnd, Commit, Delete, Put, Write
-from tenuto.kernel.durations import moment
 from tenuto.kernel.transact import backoff, commit_once, own_request
 from tenuto.kernel.work import Sleep, Store, Work, work_of
 
@@ -98,8 +96,6 @@ class OpenRun(OpenSteps):
         self.over = False
         """True if the run was already completed: nothing is written."""
         self.stopping: Stop | None = None
-        self.retry: Retry | None = None
-        """How a worker retries the run if it fails."""
         self.handle: Any = None
         """The handle that the body has: a `Run` or an `AsyncRun`."""
         self.instead: int | None = None
@@ -442,15 +438,10 @@ class OpenRun(OpenSteps):
     def _fail(self, error: BaseException) -> Work[None]:
         came_from = {id(one) for one in causes_of(error)}
         steps = [n for one, n in self._raised if id(one) in came_from]
-        data = {**error_data(error), "steps": steps}
         assert self._head is not None
-        again = retried_at(self.retry, self._head, error, self.context.kernel.now())
-        if again is None:
-            yield Store(self._left("failed", self.log.line(FAILED, 0, data)))
-            return
-        log.warning("The run %r failed and is retried at %s.", self.id, moment(again), exc_info=error)
-        line = self.log.line(FAILED, 0, {**data, "again": again})
-        yield Store(self._left("waiting", line, wake=again, waits=(), failures=self._head.failures + 1))
+        data, now = {**error_data(error), "steps": steps}, self.context.kernel.now()
+        status, data, more = failing(self.retry, self._head, error, data, now)
+        yield Store(self._left(status, self.log.line(FAILED, 0, data), **more))
 
     def _pause(self, error: BaseException) -> Work[None]:
         if isinstance(error, Stopped):

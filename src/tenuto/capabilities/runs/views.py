@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, cast, get_args
 
 from tenuto.capabilities.leases import Holder
+from tenuto.capabilities.runs.heartbeat import Beat, beats_of
 from tenuto.capabilities.runs.log import TEXT, Head, History, Op, RunLog, usage_sum
 from tenuto.capabilities.runs.options import Effect
 from tenuto.kernel.durations import moment
@@ -78,6 +79,10 @@ class StepInfo:
     question: str | None
     until: datetime | None
     cost: float
+    heartbeat: datetime | None
+    """When the step last reported that it still works: `run.heartbeat()`."""
+    detail: Any
+    """What it reported."""
 
 
 @dataclass(frozen=True)
@@ -149,10 +154,11 @@ def record(
     counts: dict[str, int] = {}
     steps: list[StepInfo] = []
     state: dict[str, Any] = {}
+    beats = beats_of(log)
     for n in sorted(history.ops):
         op = history.ops[n]
         counts[op.identity.name] = counts.get(op.identity.name, 0) + 1
-        steps.append(_step(log, op, counts[op.identity.name], history, about["status"]))
+        steps.append(_step(log, op, counts[op.identity.name], history, about["status"], beats.get(n)))
         if op.identity.kind == "state":
             if op.value:
                 state[op.identity.name] = log.value(op)[0]
@@ -175,9 +181,11 @@ def record(
     )
 
 
-def _step(log: RunLog, op: Op, occurrence: int, history: History, status: str) -> StepInfo:
+def _step(log: RunLog, op: Op, occurrence: int, history: History, status: str, beat: Beat | None) -> StepInfo:
     described = op.identity.described
     done = op.state == "done"
+    if beat is not None and (op.state != "begun" or beat.attempt != op.attempts):
+        beat = None  # of an earlier attempt
     return StepInfo(
         name=op.identity.name,
         occurrence=occurrence,
@@ -203,6 +211,8 @@ def _step(log: RunLog, op: Op, occurrence: int, history: History, status: str) -
         question=op.question or (op.ref if op.identity.kind == "ask" else None),
         until=None if op.until is None else moment(op.until),
         cost=usage_sum([op], inherited=True),
+        heartbeat=None if beat is None else moment(beat.at),
+        detail=None if beat is None else beat.detail,
     )
 
 
