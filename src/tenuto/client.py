@@ -144,17 +144,8 @@ class Tenuto:
         self.milestones = Milestones(self._context, self.inbox)
         self.memory = Memories(self._context, self.threads, self._embedder)
         notices = Notices(self.kernel, DUE_RUNS)
-        self._engine = Engine(
-            self._context,
-            self._renewer,
-            self.threads,
-            self.inbox,
-            self.memory,
-            notices,
-            self._prices,
-            {},
-            self._progress_of,
-        )
+        parts = (self._context, self._renewer, self.threads, self.inbox, self.memory, notices, self._prices)
+        self._engine = Engine(*parts, {}, self._progress_of)
         self.inbox._waking = self._engine.waking
         self.runs = Runs(self._engine, self._functions)
         self.inbox._due = self.runs._due_of
