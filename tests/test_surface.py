@@ -16,7 +16,7 @@ SURFACE = {
     "threads": "list",
     "checkpoint": "create delete diff every fork get limit list prune restore restore_as",
     "runs": "cancel delete fork get info list recover result retry signal watch work",
-    'run("r")': "ask emit id map now progress random remember result resumed reused sleep state step thread usage user uuid wait",
+    'run("r")': "ask emit heartbeat id map now progress random remember result resumed reused sleep state step thread usage user uuid wait",
     'run("r").state': "delete get items keys set",
     'run("r").thread': "append count id messages",
     "tasks": "cancel claim counts dead enqueue enqueue_many every fire get is_completed mark_completed pending recurring result retry running stop_recurring work",

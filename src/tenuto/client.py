@@ -146,18 +146,11 @@ class Tenuto:
         self.milestones = Milestones(self._context, self.inbox)
         self.memory = Memories(self._context, self.threads, self._embedder)
         notices = Notices(self.kernel, DUE_RUNS)
-        self._engine = Engine(
-            self._context,
-            self._renewer,
-            self.threads,
-            self.inbox,
-            self.memory,
-            notices,
-            self._prices,
-            self._progress_of,
-        )
+        parts = (self._context, self._renewer, self.threads, self.inbox, self.memory, notices, self._prices)
+        self._engine = Engine(*parts, {}, self._progress_of)
         self.inbox._waking = self._engine.waking
         self.runs = Runs(self._engine, self._functions)
+        self.inbox._due = self.runs._due_of
         self.milestones._start = self._start
         self.costs = Costs(self._engine)
         self.tasks = Tasks(self._context, self._renewer)
@@ -208,20 +201,23 @@ class Tenuto:
     @overload
     def durable(self, fn: Callable[Concatenate[Run, P], R]) -> Durable[P, R]: ...
     @overload
-    def durable(self, *, name: str) -> Callable[[Callable[Concatenate[Run, P], R]], Durable[P, R]]: ...
-    def durable(self, fn: Any = None, *, name: str | None = None) -> Any:
+    def durable(
+        self, *, name: str | None = None, retry: Retry | None = None, priority: int = 0
+    ) -> Callable[[Callable[Concatenate[Run, P], R]], Durable[P, R]]: ...
+    def durable(self, fn: Any = None, *, name: str | None = None, retry: Retry | None = None, priority: int = 0) -> Any:
         """Register a function whose calls are runs: `@agent.durable`, or `@agent.durable(name="deploy")`.
 
-        Its first argument is the run. Another process resumes its runs by the registered name.
+        Its first argument is the run. Another process resumes its runs by the registered name. Workers retry failed runs
+        by `retry`, reusing recorded steps, and execute the highest `priority` first. A direct call is not retried.
         """
-        if fn is None:
-            return lambda given: self._durable(given, name)
-        return self._durable(fn, name)
 
-    def _durable(self, fn: Callable[..., Any], name: str | None) -> Durable[Any, Any]:
-        if inspect.iscoroutinefunction(fn):
-            raise TypeError(f"{fn.__name__} is a coroutine function. Use AsyncTenuto to run it.")
-        return Durable(self._engine, register_function(self._functions, fn, name), fn)
+        def made(given: Callable[..., Any]) -> Durable[Any, Any]:
+            if inspect.iscoroutinefunction(given):
+                raise TypeError(f"{given.__name__} is a coroutine function. Use AsyncTenuto to run it.")
+            registered = register_function(self._functions, given, name)
+            return Durable(self._engine, registered, given).with_policy(retry, priority)
+
+        return made if fn is None else made(fn)
 
     @overload
     def step(self, fn: Callable[P, R], /) -> Callable[P, R]: ...

@@ -180,18 +180,20 @@ class AsyncTenuto:
     def durable(self, fn: Callable[Concatenate[AsyncRun, P], Awaitable[R]]) -> AsyncDurable[P, R]: ...
     @overload
     def durable(
-        self, *, name: str
+        self, *, name: str | None = None, retry: Retry | None = None, priority: int = 0
     ) -> Callable[[Callable[Concatenate[AsyncRun, P], Awaitable[R]]], AsyncDurable[P, R]]: ...
-    def durable(self, fn: Any = None, *, name: str | None = None) -> Any:
+    def durable(self, fn: Any = None, *, name: str | None = None, retry: Retry | None = None, priority: int = 0) -> Any:
         """Register a coroutine function whose calls are runs; see `Tenuto.durable`."""
         if fn is None:
-            return lambda given: self._durable(given, name)
-        return self._durable(fn, name)
+            return lambda given: self._durable(given, name, retry, priority)
+        return self._durable(fn, name, retry, priority)
 
-    def _durable(self, fn: Callable[..., Any], name: str | None) -> AsyncDurable[Any, Any]:
+    def _durable(
+        self, fn: Callable[..., Any], name: str | None, retry: Retry | None, priority: int
+    ) -> AsyncDurable[Any, Any]:
         must_be_coroutine(fn)
         name = register_function(self._sync._functions, fn, name)
-        return AsyncDurable(Durable(self._sync._engine, name, fn), self._pools)
+        return AsyncDurable(Durable(self._sync._engine, name, fn).with_policy(retry, priority), self._pools)
 
     @overload
     def step(self, fn: Callable[P, R], /) -> Callable[P, R]: ...

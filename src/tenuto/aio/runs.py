@@ -228,6 +228,7 @@ class AsyncRun(Mirror[Run]):
     uuid = awaitable(Run.uuid)
     random = awaitable(Run.random)
     emit = awaitable(Run.emit)
+    heartbeat = awaitable(Run.heartbeat)
     usage = awaitable(Run.usage)
     remember = awaitable(Run.remember)
 

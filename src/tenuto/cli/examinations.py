@@ -20,7 +20,7 @@ from tenuto.errors import Damaged, MissingDriver, NewerFormat, NotFound, Storage
 LOW, EMPTY = 500 * 1024 * 1024, 20 * 1024 * 1024
 LONG_LOG = 64 * 1024 * 1024
 """A SQLite store truncates its log at this size unless a reader still needs it."""
-SKEW, FUTURE, OVERDUE, HUNG = 2.0, 60.0, 60.0, 3_600.0
+SKEW, FUTURE, OVERDUE, HUNG, SILENT = 2.0, 60.0, 60.0, 3_600.0, 300.0
 _EXTRAS = {"postgres": "psycopg", "redis": "redis"}
 
 
@@ -215,8 +215,8 @@ def _runs(agent: Tenuto) -> Iterator[Diagnosis]:
         yield Diagnosis(
             "warning",
             "hung",
-            f"{_count(hung, 'run')} in one step for over an hour: {named}",
-            "The process is alive and may wait for something for ever. See who holds it with tenuto runs show, and "
+            f"{_count(hung, 'run')} in a step that hangs: {named}",
+            "No heartbeat for five minutes, or no end for an hour. The process is alive and may wait for something for ever. See who holds it with tenuto runs show, and "
             "give such steps a timeout=.",
         )
     doubts = agent.runs.list(status="in_doubt")
@@ -230,12 +230,18 @@ def _runs(agent: Tenuto) -> Iterator[Diagnosis]:
 
 
 def _hung(agent: Tenuto, run_id: str, now: float) -> list[str]:
-    """Return the steps of a running run that have not ended for `HUNG` seconds."""
+    """Return the steps of a running run without a heartbeat for `SILENT` seconds, or without one and begun `HUNG` ago."""
     try:
         steps = agent.runs.get(run_id).steps
     except NotFound:  # deleted meanwhile
         return []
-    return [one.name for one in steps if one.status == "running" and one.started.timestamp() < now - HUNG]
+    return [one.name for one in steps if one.status == "running" and _silent(one, now)]
+
+
+def _silent(step: Any, now: float) -> bool:
+    if step.heartbeat is not None:
+        return bool(step.heartbeat.timestamp() < now - SILENT)
+    return bool(step.started.timestamp() < now - HUNG)
 
 
 def _count(runs: Sequence[Any], noun: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -81,13 +82,22 @@ def _running(run: RunRecord) -> list[StepInfo]:
     return [step for step in run.steps if step.status == "running"]
 
 
+def _in_step(step: StepInfo) -> str:
+    since = f"{_name(step)} since {text(step.started)}"
+    if step.heartbeat is None:
+        return since
+    ago = max((datetime.now(UTC) - step.heartbeat).total_seconds(), 0.0)
+    return f"{since}, last heartbeat {ago:.0f} s ago" + ("" if step.detail is None else f": {text(step.detail)}")
+
+
 def _end(run: RunRecord) -> list[str]:
     said: list[tuple[str, Any]] = [
         ("held by", None if run.holder is None else f"{run.holder} since {text(run.holder.since)}"),
-        ("in the step", ", ".join(f"{_name(one)} since {text(one.started)}" for one in _running(run)) or None),
+        ("in the step", ", ".join(map(_in_step, _running(run))) or None),
         ("resumed", f"{len(run.resumes)} times" if len(run.resumes) > 1 else "once" if run.resumes else None),
         ("waits for", ", ".join(f"{kind} {ref}" for kind, ref in run.waits_for) or None),
         ("due", None if run.due is None else f"{run.due}; no worker has taken it yet"),
+        ("failures", f"{run.failures}; retried" if run.failures else None),
         ("wakes", run.wakes if run.status == "waiting" else None),
         ("cost", dollars(run.cost) if run.cost else None),
         ("result", run.result),

@@ -17,7 +17,7 @@ def _question(agent: Tenuto, given: str) -> str:
     return asked[0].id if len(asked) == 1 else given
 
 
-@operation("inbox list", "id", "text", "to", "run", "deadline")
+@operation("inbox list", "id", "text", "to", "run", "deadline", "due")
 def inbox_list(
     agent: Tenuto,
     *,

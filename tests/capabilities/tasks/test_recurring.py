@@ -9,6 +9,7 @@ import pytest
 from tenuto import InvalidInput
 from tenuto.capabilities.tasks import schedules
 from tenuto.capabilities.tasks.cron import cron, every
+from tenuto.kernel.durations import moment
 from tenuto.kernel.work import perform
 
 
@@ -47,6 +48,19 @@ def test_a_cron_expression_has_its_times(expression, first):
 def test_a_time_that_the_clocks_leave_out_comes_when_they_have_gone_forward():
     begun = at(2026, 3, 28, 12, zone="Europe/Lisbon")
     assert told("30 1 * * *", begun, 2, "Europe/Lisbon") == ["2026-03-29 02:30 +0100", "2026-03-30 01:30 +0100"]
+
+
+def test_a_change_by_half_an_hour_does_not_delay_the_times_after_it():
+    # On this day the clocks of Lord Howe Island go back from 02:00 +11:00 to 01:30 +10:30.
+    night = datetime(2026, 4, 5, 1, 31, tzinfo=ZoneInfo("Australia/Lord_Howe"), fold=1)
+    found = moment(cron("* 20 * * *", "Australia/Lord_Howe").after(night.timestamp()))
+    assert found.astimezone(night.tzinfo).isoformat() == "2026-04-05T20:00:00+10:30"
+
+
+def test_a_rare_day_is_found_however_many_years_away():
+    start = datetime(2074, 1, 1, tzinfo=UTC).timestamp()
+    assert moment(cron("0 0 29 2 */7").after(start)).isoformat() == "2088-02-29T00:00:00+00:00"  # a Sunday
+    assert moment(cron("0 0 */7 1 */10").after(datetime(2024, 1, 1, tzinfo=UTC).timestamp())).year == 2034
 
 
 def test_a_time_that_the_clocks_repeat_comes_once_unless_every_hour_is_meant():

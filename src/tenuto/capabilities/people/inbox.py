@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from tenuto.capabilities._core.base import Context, Timed, must_limit, page_after, scan_all
@@ -57,6 +57,9 @@ class Inbox(Timed):
         self._routed: Routed = lambda _, options: options
         self._waking: Callable[[str, str], Sequence[Write]] = lambda _run, _why: ()
         """Returns the writes that make a run due; set by the client, since runs are built on this module."""
+
+        self._due: Callable[[Sequence[str]], Mapping[str, str]] = lambda _runs: {}
+        """Returns which of these runs can continue and were not taken by a worker; set by the client too."""
 
     # -- asking ----------------------------------------------------------------------------------------------------
 
@@ -146,7 +149,8 @@ class Inbox(Timed):
                 continue
             if run in (None, question.run) and blocks in (None, question.blocks):
                 found.append(question)
-        return page_after(sorted(found, key=lambda one: (one.asked_at, one.id)), lambda one: one.id, after, limit)
+        found.sort(key=lambda one: (one.asked_at, one.id))
+        return [*self._with_due(page_after(found, lambda one: one.id, after, limit))]
 
     def _records(self, *, listed: bool) -> Sequence[Record]:
         if not listed:
@@ -160,7 +164,16 @@ class Inbox(Timed):
 
     def get(self, question_id: str) -> Question:
         """Return a question; `NotFound` if there is none."""
-        return self._found(question_id)[0]
+        return self._with_due([self._found(question_id)[0]])[0]
+
+    def _with_due(self, questions: Sequence[Question]) -> Sequence[Question]:
+        """Return the questions, and for those that are over whether their run has not been taken yet."""
+        runs = {one.run for one in questions if one.run is not None and not one.open}
+        due = self._due(sorted(runs)) if runs else {}
+        return [
+            one._replace(due=f"{one.status}, due, no worker") if one.run in due and not one.open else one
+            for one in questions
+        ]
 
     def history(self, question_id: str) -> Sequence[QuestionEvent]:
         """Return everything that happened to a question, oldest first: asked, warned, escalated, notified, answered."""

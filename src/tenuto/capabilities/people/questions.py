@@ -92,6 +92,8 @@ class Question(NamedTuple):
     timers: list[Timer] = []  # noqa: RUF012 - the same
     changes: int = 0
     """How often it has changed; it numbers the notifications."""
+    due: str | None = None
+    """Not stored. "answered, due, no worker": its run can continue, and no worker has taken it yet."""
 
     @property
     def open(self) -> bool:
@@ -179,6 +181,7 @@ def question_key(question_id: str) -> bytes:
 def encoded(question: Question) -> bytes:
     """Return the stored form of a question: a dict, so that fields can be added."""
     fields = question._asdict()
+    del fields["due"]
     fields["votes"] = [list(one) for one in question.votes]
     fields["levels"] = [list(one) for one in question.levels]
     fields["timers"] = [list(one) for one in question.timers]

@@ -63,7 +63,7 @@ def clear(log: RunLog, head: Head, version: int) -> Work[None]:
         else:
             ours = [one for kind in ("signal", "child") for one in kernel.scan(log.own + keys.pack(kind), limit=_SOME)]
             ends = len(ours) < _SOME  # then both were listed completely
-            last = [Delete(log.head_key), Delete(log.live_key)] if ends else log.placed(head)
+            last = [Delete(log.head_key), Delete(log.live_key), Delete(log.heartbeat_key)] if ends else log.placed(head)
             writes += [*last, *(Delete(one.key) for one in ours)]
         try:
             done = yield from commit_once(kernel, [Check(log.head_key, version), *checks], writes)

@@ -16,6 +16,7 @@ from tenuto.capabilities.runs.engine import Engine, Given, begun, current, must_
 from tenuto.capabilities.runs.handle import RunHandle
 from tenuto.capabilities.runs.log import LOWERED, RunLog, user_key
 from tenuto.capabilities.runs.open_run import OpenRun
+from tenuto.capabilities.runs.options import Retry
 from tenuto.capabilities.runs.results import from_stored, schema_of, to_stored
 from tenuto.capabilities.runs.run import Run
 from tenuto.errors import Conflict, InvalidInput, NotStorable
@@ -30,7 +31,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Face = Callable[[Run], Any]
 """Returns the handle that the function gets: a `Run` or an `AsyncRun`."""
-_OPTIONS = frozenset({"user", "wait", "block", "deadline", "thread"})
+_OPTIONS = frozenset({"user", "wait", "block", "deadline", "thread", "priority"})
 
 
 class Durable(Generic[P, R]):
@@ -55,11 +56,25 @@ class Durable(Generic[P, R]):
         return self.fn(run, *args, **kwargs)
 
     def using(self, **options: Any) -> Durable[P, R]:
-        """Return the same function with options for its runs: `user`, `wait`, `block`, `deadline`, `thread`."""
+        """Return the same function with options for its runs: `user`, `wait`, `block`, `deadline`, `thread`, `priority`.
+
+        Among queued runs workers execute the highest priority first.
+        """
         wrong = set(options) - _OPTIONS
         if wrong:
             raise InvalidInput(f"Unknown options: {', '.join(sorted(wrong))}. Pass {', '.join(sorted(_OPTIONS))}.")
+        must_be_priority(options.get("priority", 0))
         return Durable(self._engine, self.name, self.fn, {**self._options, **options})
+
+    def with_policy(self, retry: Retry | None, priority: int) -> Durable[P, R]:
+        """Register how workers retry failed runs of this function; return it with this priority for its runs."""
+        if retry is not None and not isinstance(retry, Retry):
+            raise InvalidInput("retry must be a tenuto.Retry.")
+        if retry is None:
+            self._engine.policies.pop(self.name, None)
+        else:
+            self._engine.policies[self.name] = retry
+        return self.using(priority=priority) if priority else self
 
     def run(self, run_id: str | None, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Start or resume the run of this id and return its result; return the recorded one if it is completed.
@@ -87,7 +102,8 @@ class Durable(Generic[P, R]):
         """Execute the run until it ends or pauses."""
         run_id = new_id(self.name) if run_id is None else run_id
         yield Store(self._fitting(run_id, args, kwargs))
-        run = Run(self._engine, run_id, **self._options)
+        options = {name: value for name, value in self._options.items() if name != "priority"}
+        run = Run(self._engine, run_id, **options)
         inner = run._running
         inner.given = Given(self.name, [_stored(one) for one in args], {k: _stored(v) for k, v in kwargs.items()})
         if prepared is not None:
@@ -135,7 +151,9 @@ class Durable(Generic[P, R]):
             now, last = kernel.now(), log.last()
             fresh, _, line = begun(running, log, given, now, last)
             fresh = fresh._replace(
-                status="queued", deadline=None if deadline is None else now + seconds(deadline, "deadline")
+                status="queued",
+                deadline=None if deadline is None else now + seconds(deadline, "deadline"),
+                priority=self._options.get("priority", 0),
             )
             writes: list[Write] = [line, *log.placed(fresh), *self._engine.notices.writes()]
             if fresh.user is not None:
@@ -190,6 +208,13 @@ def must_be_run(name: str, run: object) -> None:
             f"{name} is durable: call {name}.run(RUN_ID, …), or {name}.start(RUN_ID, …) for a worker. Inside a run, "
             f"call {name}(run, …)."
         )
+
+
+def must_be_priority(priority: Any) -> int:
+    """Return a priority; raise `InvalidInput` unless it is a 32-bit int."""
+    if type(priority) is not int or not -(1 << 31) <= priority < 1 << 31:
+        raise InvalidInput(f"priority must be a 32-bit int (higher is sooner), not {priority!r}.")
+    return priority
 
 
 def _stored(value: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import secrets
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tenuto.capabilities._core.base import Context
 from tenuto.capabilities._core.notices import Notices
@@ -15,14 +15,17 @@ from tenuto.capabilities.people import Inbox
 from tenuto.capabilities.runs.due import woken
 from tenuto.capabilities.runs.log import STARTED, Head, History, RunLog
 from tenuto.capabilities.threads import Threads
-from tenuto.errors import Conflict, InvalidInput, Paused, StepMismatch
+from tenuto.errors import BudgetExceeded, Conflict, InvalidInput, NotStorable, Paused, StepMismatch
 from tenuto.kernel import codec
 from tenuto.kernel.contract import Write
 
 if TYPE_CHECKING:
     from tenuto.capabilities.runs.open_run import OpenRun
+    from tenuto.capabilities.runs.options import Retry
     from tenuto.capabilities.runs.usage import Prices
 
+_FINAL: Final = (StepMismatch, NotStorable, BudgetExceeded)
+"""Errors that come again however often a run is retried."""
 current: contextvars.ContextVar[OpenRun | None] = contextvars.ContextVar("tenuto_run", default=None)
 current_step: contextvars.ContextVar[StepContext | None] = contextvars.ContextVar("tenuto_step", default=None)
 
@@ -37,6 +40,8 @@ class Engine(NamedTuple):
     memories: Memories
     notices: Notices
     prices: Prices
+    policies: dict[str, Retry]
+    """How workers retry the failed runs of each durable function; none: they do not."""
     progress: Callable[[str], Any] | None = None
     """Make the progress document of a run."""
 
@@ -108,6 +113,22 @@ def begun(
     }
     head = Head("running", started["fn"], started["user"], started["parent"], now, now, last + 1)
     return head, started, own.line(STARTED, 0, started)
+
+
+def failing(
+    retry: Retry | None, head: Head, error: BaseException, data: dict[str, Any], now: float
+) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Return the status of a run that failed, the data of its line, and what else changes in its head.
+
+    It waits for another attempt if its policy has one, and the deadline does not come first.
+    """
+    at = now + retry.delay(head.failures + 1) if retry is not None else now
+    in_time = head.deadline is None or at < head.deadline
+    if retry is None or isinstance(error, _FINAL) or not isinstance(error, retry.on) or not in_time:
+        return "failed", data, {}
+    if head.failures + 1 >= retry.attempts:
+        return "failed", data, {}
+    return "waiting", {**data, "again": at}, {"wake": at, "waits": (), "failures": head.failures + 1}
 
 
 def must_fit(run: OpenRun, head: Head, history: History) -> None:

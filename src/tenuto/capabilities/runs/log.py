@@ -1,7 +1,7 @@
 """The log of a run: one line for each event, in order.
 
 Keys, below the tenant: the stream `(id, "run")` is the log; `(id, "run", "token")` and `(id, "run", "beat")` are its
-lease; `(id, "run", "live")` is described in `live`; `(id, "run", "signal", event)` holds a signal until the run consumes it; `(id, "run", "child", other)` lists runs
+lease; `(id, "run", "live")` is described in `live`, `(id, "run", "heartbeat")` in `heartbeat`; `(id, "run", "signal", event)` holds a signal until the run consumes it; `(id, "run", "child", other)` lists runs
 started by it. `("runs", "index", "every", id)` is the run's head: its status and what a worker needs to know;
 `("runs", "index", "user", user, id)` lists a user's runs. The index for workers is described in `due`.
 
@@ -156,6 +156,7 @@ class RunLog:
         self.own = named + keys.pack("run")
         self.head_key = _EVERY + named
         self.live_key = self.own + keys.pack("live")
+        self.heartbeat_key = self.own + keys.pack("heartbeat")
 
     def head(self) -> tuple[Head | None, int]:
         """Return the stored head and its version."""

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from tenuto.capabilities._core.base import Stop, commit
 from tenuto.capabilities.leases import Lease
 from tenuto.capabilities.runs.delete import clear
-from tenuto.capabilities.runs.engine import Engine, Given, Stopped, begun, current, current_step, must_fit
+from tenuto.capabilities.runs.engine import Engine, Given, Stopped, begun, current, current_step, failing, must_fit
 from tenuto.capabilities.runs.live import LiveValues
 from tenuto.capabilities.runs.log import (
     COMPLETED,
@@ -438,7 +438,10 @@ class OpenRun(OpenSteps):
     def _fail(self, error: BaseException) -> Work[None]:
         came_from = {id(one) for one in causes_of(error)}
         steps = [n for one, n in self._raised if id(one) in came_from]
-        yield Store(self._left("failed", self.log.line(FAILED, 0, {**error_data(error), "steps": steps})))
+        assert self._head is not None
+        data, now = {**error_data(error), "steps": steps}, self.context.kernel.now()
+        status, data, more = failing(self.retry, self._head, error, data, now)
+        yield Store(self._left(status, self.log.line(FAILED, 0, data), **more))
 
     def _pause(self, error: BaseException) -> Work[None]:
         if isinstance(error, Stopped):

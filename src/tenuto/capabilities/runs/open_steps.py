@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from tenuto.capabilities.runs.heartbeat import Heartbeats
 from tenuto.capabilities.runs.log import Identity
+from tenuto.capabilities.runs.options import Retry
 from tenuto.errors import AmbiguousStep, Closed, StorageUnavailable
 from tenuto.kernel.work import Work
 
@@ -25,6 +27,9 @@ class OpenSteps:
     """The steps in flight and the counters of one run."""
 
     def __init__(self, run_id: str) -> None:
+        self.beats = Heartbeats()
+        self.retry: Retry | None = None
+        """How a worker retries the run if it fails."""
         self.id = run_id
         self.budget: float | None = None
         self.spent = 0.0

@@ -21,6 +21,7 @@ from tenuto.capabilities.memory import Memory, MemoryFields
 from tenuto.capabilities.people import AskOptions
 from tenuto.capabilities.runs import waiting
 from tenuto.capabilities.runs.engine import Engine, current, current_step, new_id
+from tenuto.capabilities.runs.heartbeat import beat
 from tenuto.capabilities.runs.lanes import Lanes
 from tenuto.capabilities.runs.live import emit_live
 from tenuto.capabilities.runs.log import EMITTED
@@ -258,6 +259,15 @@ class Run:
             yield Store(self._running.write([], [line, *self._running.live.replaced(inside.n)]))
         else:
             yield from noted(self._running, "emit", lambda: value, more=lambda: self._running.live.replaced(0))
+
+    @on_caller
+    def heartbeat(self, detail: Any = None) -> Work[None]:
+        """Report inside a long step that it still works; `runs show` and `tenuto doctor` read it. It is not recorded.
+
+        It is stored at most once a second. Raise `Cancelled` or `StaleLease` if the run was cancelled or taken over: a
+        blocking function learns it here and can stop.
+        """
+        yield from beat(self._running, detail)
 
     @on_caller
     def usage(

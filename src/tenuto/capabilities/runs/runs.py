@@ -107,6 +107,11 @@ class Runs(Timed):
         woken = {name: one for name, one in zip(waiting, found, strict=True) if one is not None}
         return {one.id: due.why_woken(woken[one.id]) for one in judged(self._engine, list(woken)) if one.why}
 
+    def _due_of(self, ids: Sequence[str]) -> dict[str, str]:
+        """Return why those of these runs can continue that wait and were woken."""
+        found = self._kernel.read([RunLog(self._context, run_id).head_key for run_id in ids])
+        return self._due({name: head_of(one) for name, one in zip(ids, found, strict=True) if one is not None})
+
     def _overdue(self, late: float) -> Sequence[RunInfo]:
         """Return the runs that can continue since more than `late` seconds and were not taken by a worker."""
         limit = self._kernel.now() - late
@@ -233,7 +238,7 @@ class Runs(Timed):
                 )
             self._must_be_free(run_id)
             again = head._replace(
-                status="queued", changed=self._kernel.now(), wake=None, waits=(), takeovers=0, deadline=None
+                status="queued", changed=self._kernel.now(), wake=None, waits=(), takeovers=0, deadline=None, failures=0
             )
             try:
                 yield from commit_once(
@@ -342,4 +347,6 @@ def _emitted(log: RunLog, entry: Entry) -> list[Emitted | None]:
         return [Emitted(entry.number, data[0], at, data[1])]
     if kind == RESULT and data[0] is not None and data[0][0] == "emit":
         return [Emitted(entry.number, data[2], at, 0)]
+    if kind == FAILED and data.get("again") is not None:  # a worker retries it
+        return []
     return [None] if kind in (COMPLETED, FAILED, CANCELLED) and log.last() == entry.number else []

@@ -159,10 +159,12 @@ class _Attempts:
             except Interrupted:  # its intent stays: the step is in doubt
                 raise (yield Store(self._run.fenced_out(StaleLease("The lease was lost."), (), ()))) from None
             except Exception as error:  # noqa: BLE001 - it is recorded, and raised again
+                self._run.beats.end(self._n)
                 answer = yield from self._failed(error)
                 if isinstance(answer, Happened):
                     return (yield from self._done(answer.result, verified=self._said))
             else:
+                self._run.beats.end(self._n)
                 return (yield from self._done(value))
 
     def _intend(self) -> Work[None]:

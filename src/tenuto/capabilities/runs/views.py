@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, cast, get_args
 
 from tenuto.capabilities.leases import Holder
+from tenuto.capabilities.runs.heartbeat import Beat, beats_of
 from tenuto.capabilities.runs.log import TEXT, Head, History, Op, RunLog, usage_sum
 from tenuto.capabilities.runs.options import Effect
 from tenuto.kernel.durations import moment
@@ -78,6 +79,10 @@ class StepInfo:
     question: str | None
     until: datetime | None
     cost: float
+    heartbeat: datetime | None
+    """When the step last reported that it still works: `run.heartbeat()`."""
+    detail: Any
+    """What it reported."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,10 @@ class RunInfo:
     wakes: datetime | None
     waits_for: tuple[tuple[str, str], ...]
     deadline: datetime | None
+    priority: int
+    """Among queued runs the highest is executed first."""
+    failures: int
+    """How often it failed and was retried by its function's `retry=`."""
     due: str | None
     """Why a run that waits can continue although no worker has taken it yet: answered, signalled, child, …"""
 
@@ -131,6 +140,8 @@ def listed(run_id: str, head: Head, held: bool, due: str | None = None) -> dict[
         "wakes": None if head.wake is None else moment(head.wake),
         "waits_for": head.waits,
         "deadline": None if head.deadline is None else moment(head.deadline),
+        "priority": head.priority,
+        "failures": head.failures,
         "due": due,
     }
 
@@ -143,10 +154,11 @@ def record(
     counts: dict[str, int] = {}
     steps: list[StepInfo] = []
     state: dict[str, Any] = {}
+    beats = beats_of(log)
     for n in sorted(history.ops):
         op = history.ops[n]
         counts[op.identity.name] = counts.get(op.identity.name, 0) + 1
-        steps.append(_step(log, op, counts[op.identity.name], history, about["status"]))
+        steps.append(_step(log, op, counts[op.identity.name], history, about["status"], beats.get(n)))
         if op.identity.kind == "state":
             if op.value:
                 state[op.identity.name] = log.value(op)[0]
@@ -159,7 +171,7 @@ def record(
         steps=[one for one in steps if one.kind in _STEPS],
         notes=[one for one in steps if one.kind not in _STEPS],
         result=log.whole(history.form, history.value, history.raw, 1) if finished else None,
-        error=_error(history.error) if head.status == "failed" else None,
+        error=_error(history.error) if head.status in ("failed", "waiting") else None,
         cost=usage_sum(history.ops.values()),
         resumes=[moment(at) for at in history.resumes],
         forked_from=forked[0] if forked else None,
@@ -169,9 +181,11 @@ def record(
     )
 
 
-def _step(log: RunLog, op: Op, occurrence: int, history: History, status: str) -> StepInfo:
+def _step(log: RunLog, op: Op, occurrence: int, history: History, status: str, beat: Beat | None) -> StepInfo:
     described = op.identity.described
     done = op.state == "done"
+    if beat is not None and (op.state != "begun" or beat.attempt != op.attempts):
+        beat = None  # of an earlier attempt
     return StepInfo(
         name=op.identity.name,
         occurrence=occurrence,
@@ -197,6 +211,8 @@ def _step(log: RunLog, op: Op, occurrence: int, history: History, status: str) -
         question=op.question or (op.ref if op.identity.kind == "ask" else None),
         until=None if op.until is None else moment(op.until),
         cost=usage_sum([op], inherited=True),
+        heartbeat=None if beat is None else moment(beat.at),
+        detail=None if beat is None else beat.detail,
     )
 
 

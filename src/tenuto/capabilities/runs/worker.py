@@ -27,6 +27,7 @@ from tenuto.errors import Conflict, Paused, RunBusy, StorageUnavailable
 from tenuto.kernel import keys
 from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.contract import Check, Delete, Record
+from tenuto.kernel.durations import moment
 from tenuto.kernel.transact import chance, commit_once
 from tenuto.kernel.work import Work
 
@@ -314,6 +315,7 @@ class RunSource:
     def _executed(self, one: Due) -> Work[str]:
         def prepared(running: OpenRun) -> None:
             running.stopping = self.stop
+            running.retry = self._engine.policies.get(name)
 
         assert one.head is not None
         name = str(one.head.fn)
@@ -330,6 +332,11 @@ class RunSource:
             self.log.warning("The run %r was interrupted: %s", one.id, error)
             return "interrupted"
         except Exception as error:  # it is on the run's record
+            head, _ = RunLog(self._engine.context, one.id).head()
+            if head is not None and head.status == "waiting" and head.wake is not None:
+                at = moment(head.wake)
+                self.log.warning("The run %r failed and is retried at %s: %s", one.id, at, error, exc_info=error)
+                return "retried"
             self.log.warning("The run %r failed: %s: %s", one.id, type(error).__name__, error, exc_info=error)
             return "failed"
         self.log.info("The run %r is completed.", one.id)
