@@ -55,6 +55,7 @@ def new_question(  # noqa: C901, PLR0913 - the fields of a question
     step: str | None = None,
     asked_by: str | None = None,
     last: dict[str, Any] | None = None,
+    remembered: Sequence[str] = (),
     to: str | Sequence[str] | None = None,
     context: Any = None,
     evidence: Sequence[Any] = (),
@@ -104,6 +105,7 @@ def new_question(  # noqa: C901, PLR0913 - the fields of a question
         about=subjects_of(about, blocks),
         policy=policy,
         last=last,
+        remembered=list(remembered),
         asked_by=asked_by,
         timers=plan.timers,
     )  # fmt: skip

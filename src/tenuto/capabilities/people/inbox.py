@@ -55,6 +55,8 @@ class Inbox(Timed):
         self._kernel = context.kernel
         self._notices: Notices = lambda *_: []
         self._routed: Routed = lambda _, options: options
+        self._recalled: Callable[[str, Sequence[str]], Sequence[str]] = lambda _text, _subjects: ()
+        """Returns what memory says about the subjects of a question; set by the client."""
         self._waking: Callable[[str, str], Sequence[Write]] = lambda _run, _why: ()
         """Returns the writes that make a run due; set by the client, since runs are built on this module."""
 
@@ -76,7 +78,7 @@ class Inbox(Timed):
                 return question
 
     def _opening(
-        self, question_id: str, text: str, options: AskOptions, *, run: str | None = None
+        self, question_id: str, text: str, options: AskOptions, *, run: str | None = None, step: str | None = None
     ) -> tuple[Question, list[AnyCheck], list[Write]]:
         """Return a new question and what asks it; without writes if its key was asked before."""
         routed = self._routed(subjects_of(options.get("about"), options.get("blocks")), options)
@@ -86,8 +88,10 @@ class Inbox(Timed):
             text,
             self._kernel.now(),
             run=run,
+            step=step,
             asked_by=self._context.writer,
             last=self._last(subjects),
+            remembered=self._recalled(text, subjects) if subjects else (),
             **routed,
         )
         if options.get("key") is not None:
