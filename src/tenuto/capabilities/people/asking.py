@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, TypedDict
 
+from tenuto.capabilities._core.schemas import problems, schema_of
 from tenuto.capabilities._core.values import plain
 from tenuto.capabilities.people.escalation import Rung, people_of, planned
 from tenuto.capabilities.people.questions import ON_TIMEOUT, OnTimeout, Question, encoded, expiry
-from tenuto.capabilities.people.schemas import problems, schema_of
 from tenuto.capabilities.people.times import When, WorkingTime
 from tenuto.errors import InvalidInput, TooLarge
 from tenuto.kernel import keys

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from tenuto.capabilities._core.base import Context, Timed, must_limit, page_after, scan_all
 from tenuto.capabilities._core.gates import QUESTION
+from tenuto.capabilities._core.schemas import same
 from tenuto.capabilities._core.values import plain
 from tenuto.capabilities.people import records
 from tenuto.capabilities.people.asking import AskOptions, must_fit, new_question, subjects_of
@@ -31,7 +32,6 @@ from tenuto.capabilities.people.questions import (
     said,
     stored_answer,
 )
-from tenuto.capabilities.people.schemas import same
 from tenuto.capabilities.people.tokens import Approval, new_token, read_token
 from tenuto.errors import Conflict, InvalidInput, NotFound
 from tenuto.kernel import codec, keys
