@@ -16,13 +16,13 @@ agent = Tenuto("purchasing", "volatile:", clock=clock)
 
 @agent.action("order_samples", effect="once")
 def order_samples(step: Any) -> str:
-    print("  ordering samples from supplier 9")
+    print(f"  {step.step}: ordering samples from supplier 9")
     return "order-1"
 
 
 @agent.action("tell_project")
 def tell_project(step: Any) -> None:
-    print("  telling the project")
+    print(f"  {step.step}: telling the project")
 
 
 agent.playbooks.save(
