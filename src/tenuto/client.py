@@ -71,7 +71,7 @@ from tenuto.kernel.clock import Clock, SystemClock
 from tenuto.kernel.contract import Backend, Copyable, is_backend
 from tenuto.kernel.correlation import Correlation
 from tenuto.kernel.durations import Duration
-from tenuto.kernel.work import Work, perform
+from tenuto.kernel.work import Work, perform, work_of
 from tenuto.wrappers.observe import Observe, report
 from tenuto.wrappers.tenant import Tenant
 
@@ -145,20 +145,22 @@ class Tenuto:
         self.routes = Routes(self._context, self.inbox)
         self.milestones = Milestones(self._context, self.inbox)
         self.memory = Memories(self._context, self.threads, self._embedder)
+        self.inbox._recalled = self.memory._known_about
         notices = Notices(self.kernel, DUE_RUNS)
         parts = (self._context, self._renewer, self.threads, self.inbox, self.memory, notices, self._prices)
         self._engine = Engine(*parts, {}, self._progress_of)
         self.inbox._waking = self._engine.waking
         self.runs = Runs(self._engine, self._functions)
         self.inbox._due = self.runs._due_of
-        self.milestones._start = self._start
         self.costs = Costs(self._engine)
         self.tasks = Tasks(self._context, self._renewer)
+        self.runs._chores = self.tasks._chores = functools.partial(fire_due, self.inbox, self.milestones, self.notify)
         self.state._enqueuing = self.tasks._enqueuer.prepare
         self.workflows = Workflows(self._engine, self._actions)
         self.handoff = Handoffs(self._context, self._renewer, self.threads)
         self.playbooks = Playbooks(self._engine, self.workflows, self.runs)
         self.costs._playbook_of = self.playbooks._of_run
+        self.milestones._start = {"function": self._start, "playbook": self._start_playbook}
         self._sources = Sources(self._users, self.workflows, self.inbox, self.threads, self.memory)
         self._builder = ContextBuilder(self._context, self.threads, self._sources.gather)
         self.build_context, self.calibrate = self._builder.build_context, self._builder.calibrate
@@ -425,8 +427,8 @@ class Tenuto:
     ) -> Milestone:
         """Set a milestone durably: `agent.milestones.meet(name, evidence=…)` meets it, else it is missed when due.
 
-        `on_miss` is a durable function or its name, started once as a run with the milestone as its argument, or the
-        options of a question: `{"question": "…", "to": "ann"}`. `due` is a duration, a time, or a date (its end).
+        `on_miss` is what a miss starts, once: `{"playbook": name}` a workflow by a playbook, `{"question": "…", "to":
+        "ann"}` a question, a durable function or its name a run with the milestone as its argument. `due` is a duration, a time, or a date (its end).
         """
         return perform(self.milestones._set(name, due, on_miss, context, calendar), self.clock)
 
@@ -437,9 +439,10 @@ class Tenuto:
 
         return Durable(self._engine, function, self._functions.get(function, body))._queueing(run_id, (argument,), {})
 
-    def _fire_due(self, limit: int = 100) -> int:
-        """Fire what is due for people: timers and deliveries; return how many."""
-        return perform(fire_due(self.inbox, self.milestones, self.notify, limit=limit), self.clock)
+    def _start_playbook(self, playbook: str, workflow: str, argument: dict[str, Any]) -> Work[Any]:
+        """Create a workflow of this name from a playbook, unless there is one."""
+        situation = f"The milestone {argument['name']} of {argument['due']:%Y-%m-%d %H:%M} UTC was missed."
+        return work_of(self.playbooks.start)(playbook, workflow, situation=situation)
 
     def guard(self, thread_id: str, *, user: str | None = None) -> Guard:
         """Return a guard that looks for signs of lost context in a thread; `user` adds preferences and workflows."""

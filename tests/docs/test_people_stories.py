@@ -109,5 +109,5 @@ def test_a_deal_older_than_24_hours_escalates_with_its_context() -> None:
 def test_a_missed_milestone_starts_the_contingency_once() -> None:
     shown = run("supplier")
     assert shown[0] == "missed: 1 and then: 0"
-    assert shown[1] == "  ordering samples from supplier 9"
+    assert shown[1] == "  1: ordering samples from supplier 9"
     assert shown[-1] == "supplier-7/samples: met late, {'parcel': 12}"

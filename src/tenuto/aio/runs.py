@@ -15,9 +15,8 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack,
 from tenuto.aio.bridge import Mirror, Pools, awaitable, in_thread, iterable, perform, stored
 from tenuto.aio.worker import work
 from tenuto.capabilities._core.base import Stop
-from tenuto.capabilities._core.worker import Worker
+from tenuto.capabilities._core.worker import IDLE_CLOCK, Worker
 from tenuto.capabilities.runs import (
-    IDLE_CLOCK,
     MISSING,
     Durable,
     Effect,
@@ -334,7 +333,12 @@ class AsyncRuns(Mirror[Runs]):
     ) -> None:
         """Resume runs as a worker until the event `stop` is set or a signal arrives; see `Runs.work`."""
         worker = Worker(
-            self._sync._kernel, self._source(recover=False), poll=seconds(poll, "poll"), until_empty=False, stop=stop
+            self._sync._kernel,
+            self._source(recover=False),
+            poll=seconds(poll, "poll"),
+            until_empty=False,
+            stop=stop,
+            chores=self._sync._chores,
         )
         await work(
             self._pools,

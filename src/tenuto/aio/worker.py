@@ -6,7 +6,7 @@ import asyncio
 import signal as signals
 
 from tenuto.aio.bridge import Pools, perform
-from tenuto.capabilities._core.worker import Worker, must_be_some
+from tenuto.capabilities._core.worker import IDLE_CLOCK, Worker, must_be_some
 from tenuto.kernel.clock import Clock
 
 
@@ -18,6 +18,7 @@ async def work(pools: Pools, worker: Worker, clock: Clock, *, concurrency: int, 
     for number in numbers:
         loop.add_signal_handler(number, worker.set)
     lanes = [asyncio.ensure_future(perform(pools, worker.lane(), clock)) for _ in range(concurrency)]
+    lanes.append(asyncio.ensure_future(perform(pools, worker.chores(), IDLE_CLOCK)))
     try:
         waiting = set(lanes)
         while waiting and not worker.is_set():

@@ -7,9 +7,7 @@ import logging
 import signal as signals
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
@@ -17,9 +15,6 @@ from tenuto.aio import AsyncTenuto
 from tenuto.cli.render import table
 from tenuto.cli.shared import guarded, imported, show_json
 from tenuto.client import Tenuto
-from tenuto.errors import Closed, TenutoError
-
-log: Final = logging.getLogger("tenuto.people")
 
 
 class Became(NamedTuple):
@@ -62,10 +57,10 @@ def command(agent: str, concurrency: int, poll: float, grace: float, queues: tup
     for number in (signals.SIGTERM, signals.SIGINT):
         signals.signal(number, lambda *_: stop.set())
     if isinstance(found, Tenuto):
-        with found, people(found, poll):
+        with found:
             _work(found, handlers, options)
     else:
-        asyncio.run(_work_async(found, handlers, options, poll))
+        asyncio.run(_work_async(found, handlers, options))
 
 
 def _handler(agent: str, given: str) -> tuple[str, Any]:
@@ -89,42 +84,9 @@ def _work(agent: Tenuto, handlers: list[tuple[str, Any]], options: dict[str, Any
             thread.join()
 
 
-async def _work_async(
-    agent: AsyncTenuto, handlers: list[tuple[str, Any]], options: dict[str, Any], poll: float
-) -> None:
+async def _work_async(agent: AsyncTenuto, handlers: list[tuple[str, Any]], options: dict[str, Any]) -> None:
     async with agent:
-        with people(agent._sync, poll):
-            await asyncio.gather(agent.runs.work(**options), *(agent.tasks.work(*one, **options) for one in handlers))
-
-
-@contextmanager
-def people(agent: Tenuto, poll: float) -> Iterator[None]:
-    """Escalate questions and deliver notifications on a thread of its own, until the block ends."""
-    stop = threading.Event()
-
-    def look() -> None:
-        failed = False
-        while not stop.is_set():
-            try:
-                fired = agent._fire_due()
-            except Closed:
-                return
-            except TenutoError as error:
-                if not failed:  # one warning for an outage, however long
-                    log.warning("Looking for questions that are due failed and will be retried: %s", error)
-                fired, failed = 0, True
-            else:
-                failed = False
-            if not fired:
-                stop.wait(poll)
-
-    thread = threading.Thread(target=look, name="tenuto-people", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(15)  # a delivery takes up to 10 s
+        await asyncio.gather(agent.runs.work(**options), *(agent.tasks.work(*one, **options) for one in handlers))
 
 
 @click.command("recover")

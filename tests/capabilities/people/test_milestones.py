@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tenuto import Conflict, InvalidInput, NotFound, Tenuto
+from tenuto import Conflict, Happened, InDoubt, InvalidInput, NotFound, Tenuto
 
 DAY = 86_400
 
@@ -68,11 +68,33 @@ def test_a_miss_starts_a_durable_function_once(agent: Tenuto, client: Callable[.
     assert started == ["samples"]
 
 
+@pytest.mark.races
+def test_a_miss_starts_a_playbook_once(agent: Tenuto, client: Callable[..., Tenuto], clock: Any) -> None:
+    ordered: list[str] = []
+    agent.action("order elsewhere")(lambda step: ordered.append(step.action))
+    playbook = agent.playbooks.save("contingency", steps=[{"step": 1, "action": "order elsewhere"}])
+    agent.milestone("samples", due="10d", on_miss=playbook)
+    assert agent.milestone("samples", due="10d", on_miss={"playbook": "contingency"}).on_miss == {
+        "playbook": "contingency"
+    }
+    clock.advance(11 * DAY)
+    replicas = [client(f"r{n}") for n in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(lambda replica: replica.milestones.fire(), replicas)) == 1
+    [workflow] = agent.workflows.list()
+    assert workflow.name == agent.milestones.get("samples").started
+    assert "samples" in agent.playbooks.case(workflow.name).situation
+    agent.workflows.get(workflow.name).resume()
+    assert ordered == ["order elsewhere"]
+
+
 def test_bad_milestones_are_refused(agent: Tenuto) -> None:
     for options in (
         {"due": "2001-01-01"},
         {"due": "1d", "on_miss": 7},
         {"due": "1d", "on_miss": {"to": "ann"}},
+        {"due": "1d", "on_miss": {"playbook": ""}},
+        {"due": "1d", "on_miss": {"playbook": "p", "to": "ann"}},
         {"due": "1d", "on_miss": {"question": "?", "unknown": 1}},
         {"due": "1d", "on_miss": {"question": "?", "quorum": 0}},
     ):
@@ -118,3 +140,39 @@ def test_the_outcome_of_last_time_is_attached(agent: Tenuto, clock: Any) -> None
     assert last is not None
     assert (last["id"], last["answer"], last["by"]) == (first.id, "approve", "ann")
     assert agent.ask("No receipt", about="vendor:other").last is None
+
+
+def test_what_memory_says_about_the_subject_is_attached(agent: Tenuto) -> None:
+    agent.memory.remember("Acme sends receipts late; paying was right last time", about="vendor:acme")
+    agent.memory.remember("Receipts of Globex were forged", about="vendor:globex")
+    asked = agent.ask("The receipt is missing", about=["invoice:2", "vendor:acme"])
+    assert asked.remembered == ["Acme sends receipts late; paying was right last time"]
+    assert agent.inbox.get(asked.id).as_interrupt()["metadata"]["remembered"] == asked.remembered
+    assert agent.ask("The receipt is missing", about="vendor:other").remembered == []
+
+
+def test_a_question_about_a_step_in_doubt_is_routed_and_notified(agent: Tenuto, monkeypatch: Any) -> None:
+    agent.routes.add(about="step:charge*", to="finance", deadline="1h", escalate=["lead"], policy="Ask the bank.")
+    agent.notify.to("finance", "https://example.test/hook", secret="env:HOOK_SECRET")
+
+    def charge() -> None:
+        raise TimeoutError("no reply")
+
+    def body() -> Any:
+        with agent.run("r") as run:
+            return run.step("charge card", charge, effect="once")
+
+    with pytest.raises(TimeoutError):
+        body()
+    with pytest.raises(InDoubt):
+        body()
+    [asked] = agent.inbox.list()
+    assert (asked.assignees, asked.policy, len(asked.levels)) == (["finance"], "Ask the bank.", 2)
+    assert (asked.step, asked.run) == ("charge card", "r")
+    assert [one.event for one in agent.notify.outbox()] == ["asked"]
+    agent.inbox.acknowledge(asked.id, by="ann")
+    with pytest.raises(InDoubt):
+        body()
+    assert [one.id for one in agent.inbox.list()] == [asked.id], "it is not asked again"
+    agent.inbox.answer(asked.id, Happened("paid"), by="ann")
+    assert body() == "paid"

@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from support.long import size
 from support.stores import kinds, new_url
 
 from tenuto import AsyncTenuto, Blocked, Tenuto, Waiting
-from tenuto.cli.worker import people
 from tenuto.testing import HeldClock
 
 WORKER = Path(__file__).with_name("worker_answers.py")
@@ -43,13 +43,37 @@ def test_of_two_processes_one_answers_each_question(kind: str, request: pytest.F
             assert all(agent.inbox.get(one).by == name for one in ids)
 
 
-def test_a_worker_escalates_by_itself(agent: Tenuto, clock: HeldClock) -> None:
+class Until:
+    """Stops a worker when a condition holds."""
+
+    def __init__(self, holds: Callable[[], bool]) -> None:
+        self.is_set = holds
+
+
+@pytest.mark.parametrize("what", ["runs", "tasks"])
+def test_any_worker_escalates_by_itself(agent: Tenuto, clock: HeldClock, what: str) -> None:
     asked = agent.ask("Pay?", to="ann", deadline="1h", escalate=["lead"])
+    agent.milestone("samples", due="1h")
     clock.advance(3_601)
-    with people(agent, 0.01):
-        while not agent.inbox.get(asked.id).level:
-            pass
+    stop = Until(lambda: bool(agent.inbox.get(asked.id).level and agent.milestones.list("missed")))
+    if what == "runs":
+        agent.runs.work(stop=stop)
+    else:
+        agent.tasks.work("q", print, stop=stop)
     assert [one.what for one in agent.inbox.history(asked.id)] == ["asked", "escalated"]
+
+
+def test_an_async_worker_escalates_by_itself(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = HeldClock()
+        async with AsyncTenuto("a", str(tmp_path / "a.db"), clock=clock) as agent:
+            asked = await agent.ask("Pay?", to="ann", deadline="1h", escalate=["lead"])
+            clock.advance(3_601)
+            inbox = agent._sync.inbox
+            await agent.runs.work(stop=Until(lambda: bool(inbox.get(asked.id).level)))
+            assert [one.what for one in inbox.history(asked.id)] == ["asked", "escalated"]
+
+    asyncio.run(main())
 
 
 def test_the_async_face_asks_blocks_and_answers(tmp_path: Path) -> None:

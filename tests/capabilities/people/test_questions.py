@@ -13,7 +13,7 @@ import pytest
 from support.long import size
 
 from tenuto import Conflict, InvalidInput, NoAnswer, NotFound, Tenuto, TimedOut, TooLarge, Waiting
-from tenuto.capabilities.people.schemas import problems, schema_of
+from tenuto.capabilities._core.schemas import problems, schema_of
 
 
 @dataclasses.dataclass

@@ -5,6 +5,9 @@ that find nothing wait. One of them polls the source, often at first and then ra
 next. A commit of this or another client wakes it earlier where the store has notifications. Nothing rests on that:
 without them it polls every `poll` seconds, with them once a second.
 
+One more lane does chores: work that no queue holds, such as the timers of questions. A chore that fails is logged and
+done again later; it never ends the worker.
+
 `Worker.lane` is written once; `work` performs lanes on threads, `aio.worker.work` as asyncio tasks. A worker stores
 nothing but the idle record of `notices`.
 """
@@ -16,13 +19,14 @@ import signal as signals
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from tenuto.capabilities._core.base import Stop
 from tenuto.capabilities._core.notices import Listener
-from tenuto.errors import Closed, InvalidInput, StaleLease, StorageUnavailable
+from tenuto.errors import Closed, InvalidInput, StaleLease, StorageUnavailable, TenutoError
 from tenuto.kernel.bell import Bell
-from tenuto.kernel.clock import Clock
+from tenuto.kernel.clock import Clock, SystemClock
 from tenuto.kernel.contract import Backend
 from tenuto.kernel.transact import backoff
 from tenuto.kernel.work import Sleep, Store, Work, perform
@@ -31,6 +35,10 @@ Job = Any
 """What a source returns from `take` and gets in `execute`: a run, a task."""
 Ending = Any
 """What `execute` returns and the next `take` writes."""
+Chores = Callable[[], Work[int]]
+"""Does what is due now apart from jobs; returns how much that was."""
+IDLE_CLOCK: Final = SystemClock()
+"""Waiting for work takes the machine's time: it must not advance a test's clock."""
 _SOON, _RARELY = 0.002, 1.0
 _LOOKS: Final = 30
 """The delay between polls stops growing after this many polls without a job."""
@@ -82,8 +90,18 @@ class Source(Protocol):
 class Worker:
     """The shared state of one worker's lanes. It is also the stop flag of its jobs."""
 
-    def __init__(self, kernel: Backend, source: Source, *, poll: float, until_empty: bool, stop: Stop | None) -> None:
+    def __init__(
+        self,
+        kernel: Backend,
+        source: Source,
+        *,
+        poll: float,
+        until_empty: bool,
+        stop: Stop | None,
+        chores: Chores | None = None,
+    ) -> None:
         self._source = source
+        self._chores = None if until_empty else chores
         self._poll = poll
         self._until_empty = until_empty
         self._stop = stop
@@ -91,6 +109,7 @@ class Worker:
         self._lock = threading.Lock()
         self._idle: deque[Bell] = deque()
         self._poller: Bell | None = None
+        self._resting = Bell()
         self._over = False
         self._empty = False
         self._away = False
@@ -110,7 +129,7 @@ class Worker:
         return self._empty or self.is_set()
 
     def _wake_all(self) -> None:
-        for bell in list(self._idle):
+        for bell in (self._resting, *self._idle):
             bell.ring()
 
     def wake(self) -> None:
@@ -166,6 +185,23 @@ class Worker:
             if self._poller is bell or self._source.more:
                 self._wake_next(bell)
             ended = yield from self._source.execute(job)
+
+    def chores(self) -> Work[None]:
+        """Do chores until the worker stops, at least once a second."""
+        failed = False
+        while self._chores is not None and not self.is_set():
+            done = 0
+            try:
+                done = yield from self._chores()
+                failed = False
+            except Closed:
+                return
+            except TenutoError as error:
+                if not failed:  # one warning for an outage, however long
+                    self._source.log.warning("Looking for timers that are due failed and will be retried: %s", error)
+                failed = True
+            if not done:
+                yield Sleep(_RARELY, self._resting)
 
     def _wait(self, bell: Bell, looks: int) -> Work[None]:
         """Wait for a job: as the lane that polls, or until that one finds a job."""
@@ -225,16 +261,16 @@ class _Lanes:
 
     def __init__(self, worker: Worker, clock: Clock, concurrency: int) -> None:
         self._worker = worker
-        self._clock = clock
         self.problems: list[BaseException] = []
         # No pool: at exit Python would wait for its threads, however long a job takes.
+        works = [(worker.lane, clock)] * concurrency + [(worker.chores, IDLE_CLOCK)]
         self._threads = [
-            threading.Thread(target=self._run, name="tenuto-worker", daemon=True) for _ in range(concurrency)
+            threading.Thread(target=self._run, args=one, name="tenuto-worker", daemon=True) for one in works
         ]
 
-    def _run(self) -> None:
+    def _run(self, lane: Callable[[], Work[None]], clock: Clock) -> None:
         try:
-            perform(self._worker.lane(), self._clock)
+            perform(lane(), clock)
         except BaseException as error:  # noqa: BLE001 - raised in the thread that waits for the lanes
             self.problems.append(error)
             self._worker.set()

@@ -6,7 +6,7 @@ Search runs on an index in this process (`scopes`, `turns`), which is filled fro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -165,6 +165,11 @@ class Memories(Timed):
         wanted = Wanted(EVER if then is None else then, now if then is None else then, now, _kind(kind), about, trust)
         scopes = [self._scopes.of(None), *([self._scopes.of(owner)] if owner is not None else [])]
         return recall_memories(self._context, self._embedding, scopes, query, k, wanted, neighbours)
+
+    def _known_about(self, text: str, subjects: Sequence[str]) -> list[str]:
+        """Return what the tenant's memories say about the subjects of a question, the best first."""
+        found = [one for about in subjects for one in self.recall(text[:1_000], 3, about=about, neighbours=0)]
+        return [*dict.fromkeys(one.memory.text for one in found)][:3]
 
     def _must_be_theirs(self, thread: str, user: str | None) -> None:
         """Raise `NotFound` if a thread belongs to another user."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, TypedDict
 
+from tenuto.capabilities._core.schemas import problems, schema_of
 from tenuto.capabilities._core.values import plain
 from tenuto.capabilities.people.escalation import Rung, people_of, planned
 from tenuto.capabilities.people.questions import ON_TIMEOUT, OnTimeout, Question, encoded, expiry
-from tenuto.capabilities.people.schemas import problems, schema_of
 from tenuto.capabilities.people.times import When, WorkingTime
 from tenuto.errors import InvalidInput, TooLarge
 from tenuto.kernel import keys
@@ -55,6 +55,7 @@ def new_question(  # noqa: C901, PLR0913 - the fields of a question
     step: str | None = None,
     asked_by: str | None = None,
     last: dict[str, Any] | None = None,
+    remembered: Sequence[str] = (),
     to: str | Sequence[str] | None = None,
     context: Any = None,
     evidence: Sequence[Any] = (),
@@ -104,6 +105,7 @@ def new_question(  # noqa: C901, PLR0913 - the fields of a question
         about=subjects_of(about, blocks),
         policy=policy,
         last=last,
+        remembered=list(remembered),
         asked_by=asked_by,
         timers=plan.timers,
     )  # fmt: skip

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from tenuto.capabilities._core.base import Context, Timed, must_limit, page_after, scan_all
 from tenuto.capabilities._core.gates import QUESTION
+from tenuto.capabilities._core.schemas import same
 from tenuto.capabilities._core.values import plain
 from tenuto.capabilities.people import records
 from tenuto.capabilities.people.asking import AskOptions, must_fit, new_question, subjects_of
@@ -31,7 +32,6 @@ from tenuto.capabilities.people.questions import (
     said,
     stored_answer,
 )
-from tenuto.capabilities.people.schemas import same
 from tenuto.capabilities.people.tokens import Approval, new_token, read_token
 from tenuto.errors import Conflict, InvalidInput, NotFound
 from tenuto.kernel import codec, keys
@@ -55,6 +55,8 @@ class Inbox(Timed):
         self._kernel = context.kernel
         self._notices: Notices = lambda *_: []
         self._routed: Routed = lambda _, options: options
+        self._recalled: Callable[[str, Sequence[str]], Sequence[str]] = lambda _text, _subjects: ()
+        """Returns what memory says about the subjects of a question; set by the client."""
         self._waking: Callable[[str, str], Sequence[Write]] = lambda _run, _why: ()
         """Returns the writes that make a run due; set by the client, since runs are built on this module."""
 
@@ -79,7 +81,7 @@ class Inbox(Timed):
                 return question
 
     def _opening(
-        self, question_id: str, text: str, options: AskOptions, *, run: str | None = None
+        self, question_id: str, text: str, options: AskOptions, *, run: str | None = None, step: str | None = None
     ) -> tuple[Question, list[AnyCheck], list[Write]]:
         """Return a new question and what asks it; without writes if its key was asked before."""
         routed = self._routed(subjects_of(options.get("about"), options.get("blocks")), options)
@@ -89,8 +91,10 @@ class Inbox(Timed):
             text,
             self._kernel.now(),
             run=run,
+            step=step,
             asked_by=self._context.writer,
             last=self._last(subjects),
+            remembered=self._recalled(text, subjects) if subjects else (),
             **routed,
         )
         if options.get("key") is not None:

@@ -2,8 +2,8 @@
 
 Keys, below the tenant: `("milestones", "milestone", name)` is a milestone, and `("milestones", "due", milliseconds, name)` says
 when it is due; the stream `("milestones", "log", name)` is its history. Meeting and missing check the milestone's version, so
-one of them comes first. A miss asks its question in the same commit; it starts a durable function by a run with a fixed id
-first, so a crash before the commit starts nothing twice.
+one of them comes first. A miss asks its question in the same commit. It starts a playbook or a durable function first, as a
+workflow or run with a fixed id, so a crash before the commit starts nothing twice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MILESTONE: Final = keys.pack("milestones", "milestone")
 _DUE: Final = keys.pack("milestones", "due")
 _LOG: Final = keys.pack("milestones", "log")
 Start = Callable[[str, str, dict[str, Any]], Work[Any]]
-"""Starts a durable function by name, as the run of this id, unless there is one."""
+"""Starts a playbook or a durable function by name, as the workflow or run of this id, unless there is one."""
 
 
 class Milestone(NamedTuple):
@@ -46,7 +46,7 @@ class Milestone(NamedTuple):
     met_at: datetime | None
     missed_at: datetime | None
     started: str | None
-    """The question or run that the miss started."""
+    """The question, workflow or run that the miss started."""
     by: str | None
 
 
@@ -57,8 +57,8 @@ class Milestones(Timed):
         self._context = context
         self._kernel = context.kernel
         self._inbox = inbox
-        self._start: Start | None = None
-        """Starts durable functions; set by the client, as runs build on people."""
+        self._start: dict[str, Start] = {}
+        """Starts "playbook" and "function"; set by the client, as playbooks and runs build on people."""
 
     def _set(
         self,
@@ -90,13 +90,20 @@ class Milestones(Timed):
             yield Sleep(next(delays))
 
     def _consequence(self, on_miss: Any) -> dict[str, Any] | str | None:
-        """Return what a miss starts, validated: the options of a question, or the name of a durable function."""
+        """Return what a miss starts, validated: a question's options, a playbook, or the name of a durable function."""
         if on_miss is None or (isinstance(on_miss, str) and on_miss):
             return on_miss
-        if hasattr(on_miss, "start") and isinstance(getattr(on_miss, "name", None), str):
-            return str(on_miss.name)
+        named = getattr(on_miss, "name", None)
+        if hasattr(on_miss, "start") and isinstance(named, str):
+            return named
+        if hasattr(on_miss, "steps") and isinstance(named, str):
+            return {"playbook": named}
+        if isinstance(on_miss, dict) and set(on_miss) == {"playbook"}:
+            return {"playbook": keys.name(on_miss["playbook"], "playbook")}
         if not isinstance(on_miss, dict) or not isinstance(on_miss.get("question"), str):
-            raise InvalidInput('on_miss must be a durable function, its name, or {"question": "…", "to": …}.')
+            raise InvalidInput(
+                'on_miss must be {"playbook": NAME}, a playbook, {"question": "…", "to": …}, or a durable function.'
+            )
         options: Any = {name: value for name, value in on_miss.items() if name != "question"}
         try:
             new_question("miss", on_miss["question"], self._kernel.now(), **options)
@@ -170,25 +177,22 @@ class Milestones(Timed):
         now = self._kernel.now()
         if old is None or old.status != "pending" or now < old.due.timestamp():
             return 0
-        started: str | None = None
+        started = f"milestone:{name}:{int(old.due.timestamp())}"  # fixed, so a second replica starts nothing
         checks: list[AnyCheck] = []
         writes: list[Write] = []
-        if isinstance(old.on_miss, str):
-            started = f"milestone:{name}:{int(old.due.timestamp())}"
-            assert self._start is not None
+        if isinstance(old.on_miss, str) or (old.on_miss is not None and "playbook" in old.on_miss):
+            kind, what = ("function", old.on_miss) if isinstance(old.on_miss, str) else next(iter(old.on_miss.items()))
             argument = {"name": name, "due": old.due, "context": old.context}
-            yield from self._start(
-                old.on_miss, started, argument
-            )  # its id is fixed, so a second replica starts nothing
+            yield from self._start[kind](what, started, argument)
         elif old.on_miss is not None:
-            started = f"milestone:{name}:{int(old.due.timestamp())}"
             options: AskOptions = {name: value for name, value in old.on_miss.items() if name != "question"}  # type: ignore[assignment]
             context = {"milestone": name, "due": old.due, "context": old.context, **_context(options)}
             _, checks, writes = self._inbox._opening(
                 started, old.on_miss["question"], {**options, "context": context, "about": options.get("about") or name}
             )
-        new = old._replace(status="missed", missed_at=moment(now), started=started)
-        return int((yield from self._stored(old, version, new, "missed", {"started": started}, None, checks, writes)))
+        begun = None if old.on_miss is None else started
+        new = old._replace(status="missed", missed_at=moment(now), started=begun)
+        return int((yield from self._stored(old, version, new, "missed", {"started": begun}, None, checks, writes)))
 
     def _stored(  # noqa: PLR0913 - what one change consists of
         self,

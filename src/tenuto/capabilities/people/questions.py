@@ -88,6 +88,8 @@ class Question(NamedTuple):
     """The rule that applies, for the person who decides."""
     last: dict[str, Any] | None = None
     """The newest earlier question about the same subject, and its outcome."""
+    remembered: list[str] = []  # noqa: RUF012 - the same
+    """What memory says about its subjects, the best first."""
     asked_by: str | None = None
     timers: list[Timer] = []  # noqa: RUF012 - the same
     changes: int = 0
@@ -112,7 +114,7 @@ class Question(NamedTuple):
         schema = self.schema if self.choices is None else {"enum": self.choices}
         metadata = {
             "to": self.assignees, "context": self.context, "evidence": self.evidence, "run": self.run, "step": self.step,
-            "blocks": self.blocks, "policy": self.policy, "last": self.last, "status": self.status, "quorum": self.quorum,
+            "blocks": self.blocks, "policy": self.policy, "last": self.last, "remembered": self.remembered, "status": self.status, "quorum": self.quorum,
         }  # fmt: skip
         return {
             "id": self.id,

@@ -30,10 +30,10 @@ from tenuto.capabilities.runs.runs import Emitted, Runs
 from tenuto.capabilities.runs.step import idempotency_key, recalled, run_step
 from tenuto.capabilities.runs.usage import Price, Prices, Usage, logs_of, priced, usage_of
 from tenuto.capabilities.runs.views import ErrorInfo, RepeatInfo, RunInfo, RunRecord, RunStatus, StepInfo, StepStatus
-from tenuto.capabilities.runs.worker import IDLE_CLOCK, Functions, RunSource
+from tenuto.capabilities.runs.worker import Functions, RunSource
 
 __all__ = [
-    "DUE_RUNS", "IDLE_CLOCK", "INTENT", "MISSING", "Described", "Durable", "Effect", "Emitted", "Engine", "ErrorInfo",
+    "DUE_RUNS", "INTENT", "MISSING", "Described", "Durable", "Effect", "Emitted", "Engine", "ErrorInfo",
     "Functions", "Identity", "Intent", "Lanes", "MapOptions", "OnError", "Op", "OpenRun", "Price", "Prices", "RepeatInfo", "Replay",
     "Retry", "Run", "RunHandle", "RunInfo", "RunRecord", "RunSource", "RunState", "RunStatus", "RunThread", "Runs",
     "Secret", "Step", "StepInfo", "StepOptions", "StepStatus", "Usage", "Verify", "called", "current_run",

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tenuto.capabilities._core import journal
 from tenuto.capabilities._core.base import Stop, Timed, must_limit, scan_all
-from tenuto.capabilities._core.worker import Worker, work
+from tenuto.capabilities._core.worker import IDLE_CLOCK, Chores, Worker, work
 from tenuto.capabilities.leases import Lease, holder_of, is_free
 from tenuto.capabilities.runs import due, waiting
 from tenuto.capabilities.runs.delete import delete_run
@@ -37,7 +37,7 @@ from tenuto.capabilities.runs.log import (
 from tenuto.capabilities.runs.open_run import TTL
 from tenuto.capabilities.runs.results import Schema
 from tenuto.capabilities.runs.views import STATUSES, RunInfo, RunRecord, RunStatus, listed, record
-from tenuto.capabilities.runs.worker import IDLE_CLOCK, Functions, RunSource, judged
+from tenuto.capabilities.runs.worker import Functions, RunSource, judged
 from tenuto.capabilities.threads import Thread
 from tenuto.errors import Conflict, InvalidInput, NotFound, RunBusy
 from tenuto.kernel import codec, keys
@@ -70,6 +70,8 @@ class Runs(Timed):
         self._context = engine.context
         self._kernel = engine.context.kernel
         self._functions = functions
+        self._chores: Chores | None = None
+        """What a worker also does: the timers and deliveries of people; set by the client."""
 
     def list(
         self, status: RunStatus | None = None, user: str | None = None, *, after: str | None = None, limit: int = 1_000
@@ -327,13 +329,15 @@ class Runs(Timed):
         stop: Stop | None = None,
         on_signal: bool = False,
     ) -> None:
-        """Work: execute registered runs that are queued, interrupted or due, until `stop` is set.
+        """Work: execute registered runs that are queued, interrupted or due, until `stop` is set; escalate and notify too.
 
         Then runs finish their step in flight and return to the queue; after `grace` seconds they are abandoned to
         other workers. With `on_signal`, SIGTERM and SIGINT stop the worker.
         """
         source = RunSource(self._engine, self._functions)
-        worker = Worker(self._kernel, source, poll=seconds(poll, "poll"), until_empty=False, stop=stop)
+        worker = Worker(
+            self._kernel, source, poll=seconds(poll, "poll"), until_empty=False, stop=stop, chores=self._chores
+        )
         work(worker, IDLE_CLOCK, concurrency=concurrency, grace=seconds(grace, "grace"), on_signal=on_signal)
 
 

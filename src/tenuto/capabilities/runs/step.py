@@ -21,11 +21,10 @@ from tenuto.capabilities.people import (
     HAPPENED,
     NOT_HAPPENED,
     Answer,
+    AskOptions,
     Happened,
     NotHappened,
     Unknown,
-    change,
-    new_question,
     verdict_of,
 )
 from tenuto.capabilities.runs.arguments import Described, describe, digest_of, revealed, revealed_call
@@ -329,7 +328,7 @@ class _Attempts:
             if question is not None and question.answered_at is not None and said_by_people is not None:
                 answer = said_by_people
                 self._said = [question.by or "a person", question.answered_at.timestamp()]
-            if question is not None and question.status == "pending":
+            if question is not None and question.open:
                 raise self._in_doubt(op.question, answer)
         if isinstance(answer, Happened | NotHappened):
             return answer
@@ -341,12 +340,12 @@ class _Attempts:
         question_id = f"{run.history.started['uid'].hex()[:16]}-{self._n}-{secrets.token_hex(4)}"
         raised = f" It raised {error['type']}: {error['message']:.200}." if error is not None else ""
         began = f"{moment(self._began):%Y-%m-%d %H:%M:%S}"
-        question = new_question(
-            question_id,
+        text = (
             f"Did the step {step.name!r} of the run {run.id!r} happen? It began at {began} UTC and its outcome is "
-            f"unknown.{raised} It must not happen twice.",
-            run.context.kernel.now(),
-            context={
+            f"unknown.{raised} It must not happen twice."
+        )
+        options: AskOptions = {
+            "context": {
                 "run": run.id,
                 "step": step.name,
                 "key": step.key,
@@ -355,11 +354,12 @@ class _Attempts:
                 "idempotency_key": self._key,
                 "reason": reason,
             },
-            choices=[HAPPENED, NOT_HAPPENED],
-            run=run.id,
-            step=step.name,
+            "choices": [HAPPENED, NOT_HAPPENED],
+            "about": [f"step:{step.name:.500}", f"run:{run.id:.500}"],
+        }
+        _, checks, writes = yield Store(
+            lambda: run.engine.inbox._opening(question_id, text, options, run=run.id, step=step.name)
         )
-        checks, writes = change(run.context, None, 0, question, "asked")
         identity = [] if self._written else [self._line(INTENT, self._identity.stored())]
         yield Store(run.write(checks, [*identity, self._line(DOUBT, [question_id, reason]), *writes]))
         return self._in_doubt(question_id, Unknown(reason))

@@ -25,7 +25,6 @@ from tenuto.capabilities.runs.log import FAILED, OVER, Head, RunLog, head_of, id
 from tenuto.capabilities.runs.open_run import OpenRun
 from tenuto.errors import Conflict, Paused, RunBusy, StorageUnavailable
 from tenuto.kernel import keys
-from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.contract import Check, Delete, Record
 from tenuto.kernel.durations import moment
 from tenuto.kernel.transact import chance, commit_once
@@ -39,8 +38,6 @@ _SHARE: Final = 200
 """Looking for interrupted runs takes at most one part in this many of the time."""
 _SELDOM: Final = 5.0
 
-IDLE_CLOCK: Final = SystemClock()
-"""A worker waits for runs by the machine's clock: waiting must not advance a test's clock."""
 Functions = dict[str, Callable[..., Any]]
 
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from tenuto.capabilities._core.schemas import problems, schema_of
 from tenuto.capabilities.runs import to_stored
-from tenuto.capabilities.sessions.json_schema import problem
 from tenuto.errors import InvalidInput
 
 
@@ -32,9 +32,9 @@ def typed(plain: Any, schema: Any) -> Any:
     if schema is None:
         return plain
     if isinstance(schema, Mapping):
-        wrong = problem(plain, schema, "data")
-        if wrong is not None:
-            raise Invalid(wrong)
+        wrong = problems(schema_of(schema), plain, "data")
+        if wrong:
+            raise Invalid("; ".join(wrong))
         return plain
     try:
         if hasattr(schema, "model_validate"):

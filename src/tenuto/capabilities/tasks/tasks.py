@@ -21,7 +21,7 @@ from typing import Any, Final
 from tenuto.capabilities._core.base import Context, Stop, page_after, raise_if_blocked, stamp
 from tenuto.capabilities._core.gates import gate_check
 from tenuto.capabilities._core.renewal import Renewer
-from tenuto.capabilities._core.worker import Worker, work
+from tenuto.capabilities._core.worker import Chores, Worker, work
 from tenuto.capabilities.runs import Retry, to_stored
 from tenuto.capabilities.tasks import records, schedules
 from tenuto.capabilities.tasks.claimed import Task
@@ -53,6 +53,8 @@ class Tasks:
         self._renewer = renewer
         self._queues: dict[str, TaskQueue] = {}
         self._workers: dict[str, list[Worker]] = {}
+        self._chores: Chores | None = None
+        """What a worker also does: the timers and deliveries of people; set by the client."""
         self._lock = threading.Lock()
         self._enqueuer = Enqueuer(context, self._entered)
 
@@ -224,7 +226,9 @@ class Tasks:
             timeout=None if timeout is None else seconds(timeout, "timeout"),
             face=face,
         )
-        worker = Worker(self._kernel, source, poll=seconds(poll, "poll"), until_empty=until_empty, stop=stop)
+        worker = Worker(
+            self._kernel, source, poll=seconds(poll, "poll"), until_empty=until_empty, stop=stop, chores=self._chores
+        )
         self._workers.setdefault(queue, []).append(worker)
         self._renewer.add(source)
         return source, worker

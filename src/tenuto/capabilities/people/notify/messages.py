@@ -51,6 +51,7 @@ class Message(NamedTuple):
             lines.append(f"Evidence: {as_json(question.evidence).decode()}")
         lines += [f"Policy: {question.policy}"] if question.policy else []
         lines += [f"Last time: {as_json(question.last).decode()}"] if question.last else []
+        lines += [f"Remembered: {one}" for one in question.remembered]
         lines += [f"Choices: {as_json(question.choices).decode()}"] if question.choices else []
         lines += [f"Due: {question.deadline:%Y-%m-%d %H:%M} UTC"] if question.deadline else []
         if question.open:

@@ -1,8 +1,8 @@
-"""Schemas of answers: a closed subset of JSON Schema 2020-12, checked here. Pure functions.
+"""JSON Schema: a closed subset of 2020-12 for answers of people and for data between agents. Pure functions.
 
-A schema is stored with its question, so that every process can check an answer without the asker's code. Types (msgspec,
-dataclasses, pydantic) are converted to JSON Schema when a question is asked. A keyword that is not supported is an
-error when asking, never ignored when answering.
+A question stores its schema, so that every process can check an answer without the asker's code. Types (msgspec,
+dataclasses, pydantic) are converted to JSON Schema. A keyword that is not supported is an error in `schema_of`, so that
+a schema never accepts what its author meant to reject. Each problem begins with the path of the field.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ def schema_of(given: Any) -> dict[str, Any]:
             found = msgspec.json.schema(given)
         except (TypeError, RuntimeError) as error:
             raise InvalidInput(
-                f"schema must be a JSON Schema (a dict) or a type, not {given!r:.80}; nothing was asked. {error}"
+                f"schema must be a JSON Schema (a dict) or a type, not {given!r:.80}; nothing was written. {error}"
             ) from error
     _validate(found, found, "schema", 0)
     return found  # type: ignore[no-any-return]
 
 
-def problems(schema: dict[str, Any], value: Any) -> list[str]:
-    """Return what in a value does not fit a schema; nothing if it fits."""
-    return list(_Checking(schema).of(schema, value, "answer", 0))[:10]
+def problems(schema: dict[str, Any], value: Any, path: str = "answer") -> list[str]:
+    """Return what in a value does not fit a schema, at most ten; nothing if it fits. `path` names the value."""
+    return list(_Checking(schema).of(schema, value, path, 0))[:10]
 
 
 # -- validating a schema ---------------------------------------------------------------------------------------------
@@ -68,18 +68,18 @@ def _validate(root: dict[str, Any], schema: Any, path: str, depth: int) -> None:
     if schema is True or schema is False:
         return
     if not isinstance(schema, dict) or depth > _MOST:
-        raise InvalidInput(f"{path} is no JSON Schema: {schema!r:.80}. Nothing was asked.")
+        raise InvalidInput(f"{path} is no JSON Schema: {schema!r:.80}. Nothing was written.")
     for name, inner in schema.items():
         where, known = f"{path}.{name}", _KEYWORDS.get(name)
         if name in _ANNOTATIONS:
             continue
         if known is None:
-            raise InvalidInput(f"{where} is not supported; nothing was asked. Use {', '.join(sorted(_KEYWORDS))}.")
+            raise InvalidInput(f"{where} is not supported; nothing was written. Use {', '.join(sorted(_KEYWORDS))}.")
         if not known(inner):
-            raise InvalidInput(f"{where} is invalid: {inner!r:.80}. Nothing was asked.")
+            raise InvalidInput(f"{where} is invalid: {inner!r:.80}. Nothing was written.")
         if name in ("items", "additionalProperties", "propertyNames", "not"):
             _validate(root, inner, where, depth + 1)
-        elif name in ("properties", "patternProperties", "$defs"):
+        elif name in ("properties", "patternProperties", "$defs", "definitions"):
             for key, below in inner.items():
                 _validate(root, below, f"{where}.{key}", depth + 1)
         elif name in ("anyOf", "oneOf", "allOf", "prefixItems"):
@@ -94,7 +94,7 @@ def _referred(root: dict[str, Any], reference: str) -> Any:
     for part in reference.removeprefix("#").split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
         if not isinstance(found, dict) or name not in found:
-            raise InvalidInput(f"schema has no {reference!r}. Nothing was asked.")
+            raise InvalidInput(f"schema has no {reference!r}. Nothing was written.")
         found = found[name]
     return found
 
@@ -156,6 +156,7 @@ _KEYWORDS: Final[dict[str, Callable[[Any], bool]]] = {
     "not": _below,
     "$ref": lambda value: isinstance(value, str) and value.startswith("#"),
     "$defs": _schemas,
+    "definitions": _schemas,
 }
 
 
@@ -171,21 +172,22 @@ class _Checking:
     def of(self, schema: Any, value: Any, path: str, depth: int) -> list[str]:  # noqa: C901, PLR0912 - the keywords
         """Return what in a value does not fit."""
         if depth > _MOST:
-            return [f"{path} is nested too deep"]
+            return [f"{path}: is nested too deep"]
         if schema is True:
             return []
         if schema is False:
-            return [f"{path} must not be there"]
+            return [f"{path}: is unknown"]
         wrong: list[str] = []
         if "$ref" in schema:
             wrong += self.of(_referred(self._root, schema["$ref"]), value, path, depth + 1)
         kinds = schema.get("type")
         if kinds is not None and not any(_TYPES[one](value) for one in ([kinds] if isinstance(kinds, str) else kinds)):
-            return [*wrong, f"{path} must be of type {kinds if isinstance(kinds, str) else ' or '.join(kinds)}"]
+            wanted = kinds if isinstance(kinds, str) else " or ".join(kinds)
+            return [*wrong, f"{path}: must be of type {wanted}, not {_kind(value)}"]
         if "enum" in schema and not any(same(value, one) for one in schema["enum"]):
-            wrong.append(f"{path} must be one of {schema['enum']!r}")
+            wrong.append(f"{path}: must be one of {schema['enum']!r}")
         if "const" in schema and not same(value, schema["const"]):
-            wrong.append(f"{path} must be {schema['const']!r}")
+            wrong.append(f"{path}: must be {schema['const']!r}")
         if isinstance(value, str):
             wrong += _text(schema, value, path)
         elif _number(value):
@@ -196,29 +198,29 @@ class _Checking:
             wrong += self._object(schema, value, path, depth)
         fits = [not self.of(one, value, path, depth + 1) for one in schema.get("anyOf", ())]
         if fits and not any(fits):
-            wrong.append(f"{path} fits none of the allowed forms")
+            wrong.append(f"{path}: fits none of the allowed forms")
         fits = [not self.of(one, value, path, depth + 1) for one in schema.get("oneOf", ())]
         if fits and sum(fits) != 1:
-            wrong.append(f"{path} must fit exactly one of the allowed forms")
+            wrong.append(f"{path}: must fit exactly one of the allowed forms")
         for one in schema.get("allOf", ()):
             wrong += self.of(one, value, path, depth + 1)
         if "not" in schema and not self.of(schema["not"], value, path, depth + 1):
-            wrong.append(f"{path} has a form that is not allowed")
+            wrong.append(f"{path}: has a form that is not allowed")
         return wrong
 
     def _list(self, schema: dict[str, Any], value: Any, path: str, depth: int) -> list[str]:
-        wrong = _bounds(schema, len(value), "Items", f"{path} must have")
+        wrong = _bounds(schema, len(value), "Items", f"{path}: must have")
         first = schema.get("prefixItems", [])
         for at, one in enumerate(value):
             inner = first[at] if at < len(first) else schema.get("items", True)
             wrong += self.of(inner, one, f"{path}[{at}]", depth + 1)
         if schema.get("uniqueItems") and any(same(a, b) for at, a in enumerate(value) for b in value[:at]):
-            wrong.append(f"{path} must not have the same item twice")
+            wrong.append(f"{path}: must not have the same item twice")
         return wrong
 
     def _object(self, schema: dict[str, Any], value: Mapping[str, Any], path: str, depth: int) -> list[str]:
-        wrong = _bounds(schema, len(value), "Properties", f"{path} must have")
-        wrong += [f"{path}.{name} is missing" for name in schema.get("required", ()) if name not in value]
+        wrong = _bounds(schema, len(value), "Properties", f"{path}: must have")
+        wrong += [f"{path}.{name}: is missing" for name in schema.get("required", ()) if name not in value]
         own, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
         for name, one in value.items():
             if "propertyNames" in schema:
@@ -231,6 +233,10 @@ class _Checking:
         return wrong
 
 
+def _kind(value: Any) -> str:
+    return next((kind for kind, fits in _TYPES.items() if fits(value)), type(value).__name__)
+
+
 def _bounds(schema: dict[str, Any], size: int, what: str, begin: str) -> list[str]:
     least, most, unit = schema.get(f"min{what}", 0), schema.get(f"max{what}"), what.lower()
     wrong = [f"{begin} at least {least} {unit}"] if size < least else []
@@ -239,10 +245,10 @@ def _bounds(schema: dict[str, Any], size: int, what: str, begin: str) -> list[st
 
 def _text(schema: dict[str, Any], value: str, path: str) -> list[str]:
     wrong = [
-        text.replace("length", "characters") for text in _bounds(schema, len(value), "Length", f"{path} must have")
+        text.replace("length", "characters") for text in _bounds(schema, len(value), "Length", f"{path}: must have")
     ]
     if "pattern" in schema and not re.search(schema["pattern"], value):
-        wrong.append(f"{path} must match {schema['pattern']!r}")
+        wrong.append(f"{path}: must match {schema['pattern']!r}")
     return wrong
 
 
@@ -256,7 +262,7 @@ def _size(schema: dict[str, Any], value: float, path: str) -> list[str]:
         ("multipleOf", lambda limit: math.isclose(value / limit, round(value / limit), abs_tol=1e-9), "a multiple of"),
     ):
         if name in schema and not fits(schema[name]):
-            wrong.append(f"{path} must be {words} {schema[name]}")
+            wrong.append(f"{path}: must be {words} {schema[name]}")
     return wrong
 
 
