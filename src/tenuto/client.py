@@ -217,7 +217,7 @@ class Tenuto:
             if inspect.iscoroutinefunction(given):
                 raise TypeError(f"{given.__name__} is a coroutine function. Use AsyncTenuto to run it.")
             registered = register_function(self._functions, given, name)
-            return Durable(self._engine, registered, given).with_policy(retry, priority)
+            return Durable(self._engine, registered, given)._with_policy(retry, priority)
 
         return made if fn is None else made(fn)
 

@@ -48,7 +48,7 @@ def test_doctor_finds_a_run_that_hangs_in_a_step(path: Path, monkeypatch: pytest
     with Tenuto("shop", path) as agent, agent.run("r") as run:
         assert run.step("quick", hung) == []
         monkeypatch.setattr("tenuto.cli.examinations.HUNG", -1.0)
-        assert run.step("wait", hung) == ["1 run is in one step for over an hour: r in wait"]
+        assert run.step("wait", hung) == ["1 run is in a step that hangs: r in wait"]
         assert hung() == [], "between two steps"
 
 

@@ -97,6 +97,7 @@ def blocking(agent: Tenuto) -> None:
     @agent.durable
     def deploy(run: Run, version: str) -> int:
         run.emit(version)
+        run.heartbeat("half")
         run.usage("model", input_tokens=3, cost=0.1)
         run.remember("Ann likes tea", user="ann", kind="preference")
         return len(version)

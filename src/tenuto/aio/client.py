@@ -193,7 +193,7 @@ class AsyncTenuto:
     ) -> AsyncDurable[Any, Any]:
         must_be_coroutine(fn)
         name = register_function(self._sync._functions, fn, name)
-        return AsyncDurable(Durable(self._sync._engine, name, fn).with_policy(retry, priority), self._pools)
+        return AsyncDurable(Durable(self._sync._engine, name, fn)._with_policy(retry, priority), self._pools)
 
     @overload
     def step(self, fn: Callable[P, R], /) -> Callable[P, R]: ...

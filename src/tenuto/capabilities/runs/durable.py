@@ -66,7 +66,7 @@ class Durable(Generic[P, R]):
         must_be_priority(options.get("priority", 0))
         return Durable(self._engine, self.name, self.fn, {**self._options, **options})
 
-    def with_policy(self, retry: Retry | None, priority: int) -> Durable[P, R]:
+    def _with_policy(self, retry: Retry | None, priority: int) -> Durable[P, R]:
         """Register how workers retry failed runs of this function; return it with this priority for its runs."""
         if retry is not None and not isinstance(retry, Retry):
             raise InvalidInput("retry must be a tenuto.Retry.")
