@@ -24,7 +24,9 @@ def played(found, *on_servers):
     """Return every second workflow on SQLite and some on Postgres; in the long form all of them on every store."""
     some = [workflow for workflow in found if workflow.__name__ in on_servers]
     servers = [
-        (store, workflow) for store in size(("postgres",), ("postgres", "valkey")) for workflow in size(some, found)
+        (store, workflow)
+        for store in size(("postgres", "http"), ("postgres", "valkey", "http"))
+        for workflow in size(some, found)
     ]
     return [("sqlite", workflow) for workflow in size(found[1::2], found)] + servers
 

@@ -65,9 +65,7 @@ def test_several_processes_serve_one_store(start_server: Callable[..., Serving],
     key = keys.create("worker", tenant="acme", scopes=["write"]).api_key
     agents = [Tenuto(f"a{n}", serving.url, api_key=key) for n in range(8)]
     threads = [
-        threading.Thread(
-            target=lambda one=one: [one.state.update("s", "n", lambda n: (n or 0) + 1) for _ in range(5)]
-        )
+        threading.Thread(target=lambda one=one: [one.state.update("s", "n", lambda n: (n or 0) + 1) for _ in range(5)])
         for one in agents
     ]
     for thread in threads:
