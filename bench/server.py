@@ -73,6 +73,7 @@ def run(*, quick: bool) -> Table:
             for what, agents, pause in (
                 ("1 agent", 1, 0.0),
                 ("100 agents, 2 calls a second each", AGENTS, 0.5),
+                ("100 agents, 30 calls a second each", AGENTS, 0.030),
                 ("100 agents, no pause", AGENTS, 0.0),
             ):
                 for kind in ("get", "set"):
@@ -80,6 +81,8 @@ def run(*, quick: bool) -> Table:
                         rows.append(_row(f"{store}, {what}: {kind}, {where}", *crowd(kind, at, agents, seconds, pause)))
                         if pause and kind == "get" and where == "server":
                             rows[-1].target, rows[-1].met = "p95 <= 10 ms", rows[-1].p95 <= 0.010
+                        elif not pause and agents > 1 and where == "server":
+                            rows[-1].target, rows[-1].met = ">= 3,000 a second", rows[-1].rate >= 3_000
     return Table(
         "100 agents on a server",
         rows,

@@ -127,6 +127,7 @@ CALLS: dict[str, list[list[str]]] = {
     "thread show": [["chat"], ["chat", "--last", "1"]],
     "thread append": [["chat", "more", "--role", "assistant", "--key", "k"]],
     "thread timeline": [["chat"]],
+    "thread watch": [["chat", "--after", "0", "--timeout", "10ms"]],
     "thread decisions": [["chat"]],
     "thread tools": [["chat"]],
     "thread scan": [["chat", "--user", "ann"]],

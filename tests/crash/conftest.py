@@ -18,13 +18,15 @@ def path(tmp_path):
     return tmp_path / "store.db"
 
 
-@pytest.fixture(params=kinds("sqlite", "postgres", "valkey"))
+@pytest.fixture(params=kinds("sqlite", "postgres", "valkey", "http"))
 def url(request, path):
     """The URL of an empty store of each kind that survives a process; None is a SQLite file."""
+    if request.param == "http":
+        return new_url("http", request, path) + "~{trial}"  # an API key has one tenant: a store for each trial
     return None if request.param == "sqlite" else new_url(request.param, request, path)
 
 
-@pytest.fixture(params=kinds("sqlite", "postgres", "valkey", "cluster"))
+@pytest.fixture(params=kinds("sqlite", "postgres", "valkey", "cluster", "http"))
 def shared_url(request, path):
     """The URL of an empty store of each kind that several processes can share."""
     return new_url(request.param, request, path)

@@ -8,6 +8,7 @@ import time
 import killed_workflows as workflows
 import pytest
 from support.long import size
+from support.stores import kinds
 
 import tenuto
 from tenuto import Tenuto
@@ -24,7 +25,9 @@ def played(found, *on_servers):
     """Return every second workflow on SQLite and some on Postgres; in the long form all of them on every store."""
     some = [workflow for workflow in found if workflow.__name__ in on_servers]
     servers = [
-        (store, workflow) for store in size(("postgres",), ("postgres", "valkey")) for workflow in size(some, found)
+        (store, workflow)
+        for store in size(("postgres", "http"), ("postgres", "valkey", "http"))
+        for workflow in size(some, found)
     ]
     return [("sqlite", workflow) for workflow in size(found[1::2], found)] + servers
 
@@ -65,6 +68,8 @@ def test_a_step_that_may_happen_once_is_paused_when_nobody_can_say(crash, url):
     assert not answered.paused
 
 
+# Not through a server: its clock is not the trial's, so a lease would have to pass in real time.
+@pytest.mark.parametrize("url", kinds("sqlite", "postgres", "valkey"), indirect=True)
 def test_a_workflow_stopped_past_its_lease_at_any_boundary_can_write_nothing_more(crash, url):
     # given a process that stands still, for longer than its lease lives, at each boundary; when another has
     # taken the run and ended it, and the first goes on

@@ -54,7 +54,7 @@ def parallel_turn(crash):
 
 
 @pytest.mark.parametrize("work", [turn, parallel_turn])
-@pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
+@pytest.mark.parametrize("url", ["sqlite", "postgres", "http"], indirect=True)
 def test_a_turn_that_is_killed_anywhere_ends_as_if_it_had_not_been(crash, url, work) -> None:
     report = crash(work, url=url)  # the outcome has every message of the thread: each is there once
     assert report.ok, report

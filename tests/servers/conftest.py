@@ -4,7 +4,7 @@ import json
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,8 @@ from tenuto.backends import connect
 from tenuto.servers.auth import Keys
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+from conftest_served import Serving
 
 
 class Reply(NamedTuple):
@@ -77,3 +79,25 @@ def served(http: Any, tmp_path: Path) -> Iterator[Served]:
     found = Served(http, tmp_path / "store.db", max_body=2_000_000, timeout=2.0)
     yield found
     found.backend.close()
+
+
+@pytest.fixture
+def start_server() -> Iterator[Callable[..., Serving]]:
+    """Start a `tenuto serve` of its own: URL of the store, then options."""
+    made: list[Serving] = []
+
+    def start(url: str, *options: str) -> Serving:
+        made.append(Serving(url, *options))
+        return made[-1]
+
+    yield start
+    for one in made:
+        if one.process.poll() is None:
+            one.stop()
+
+
+@pytest.fixture
+def serving(start_server: Callable[..., Serving], tmp_path: Path) -> Serving:
+    found = start_server(str(tmp_path / "store.db"))
+    found.ready()
+    return found

@@ -29,20 +29,20 @@ def arguments(operation: Operation) -> dict[str, Any]:
     return {one.name: EXAMPLES.get(one.kind, "x") for one in operation.parameters if one.required}
 
 
-def call(served: Any, route: str, key: str | None) -> int:
-    """Make a valid call of a route; return the status."""
+def call(served: Any, route: str, key: str | None) -> Any:
+    """Make a valid call of a route; return the reply."""
     if route.startswith("kernel "):
         verb = route.split()[1]
-        return served.post(wire.path_of(verb), wire.packed(KERNEL[verb][0]), key=key).status
+        return served.post(wire.path_of(verb), wire.packed(KERNEL[verb][0]), key=key)
     if route in ("/kernel", "/openapi.json"):
-        return served.get(route, key=key).status
+        return served.get(route, key=key)
     operation = ROUTES[route]
     given = arguments(operation)
     if operation.streams:
         given["timeout"] = "0.01s"
     if method_of(operation) == "POST":
-        return served.post(route, given, key=key).status
-    return served.get(route + "?" + "&".join(f"{name}={value}" for name, value in given.items()), key=key).status
+        return served.post(route, given, key=key)
+    return served.get(route + "?" + "&".join(f"{name}={value}" for name, value in given.items()), key=key)
 
 
 def allowed(route: str) -> tuple[str, ...]:
@@ -79,10 +79,10 @@ def test_every_route_asks_for_a_key_of_its_scope(served: Any) -> None:
         found += [
             (route, f"wrong {n}", status)
             for n, key in enumerate(wrong)
-            if (status := call(served, route, key or None)) != 401
+            if (status := call(served, route, key or None).status) != 401
         ]
         for scope, key in keys.items():
-            status = call(served, route, key)
+            status = call(served, route, key).status
             right = status != 403 if scope in allowed(route) else status == 403
             if not right or status >= 500 or status == 401:
                 found.append((route, scope, status))

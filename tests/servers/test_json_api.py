@@ -146,6 +146,26 @@ def test_a_watch_is_a_stream_of_events_that_resumes(served: Any) -> None:
     assert b"id: 2" not in later
 
 
+def test_every_watch_resumes_after_an_event(served: Any) -> None:
+    """Each stream of the API numbers its events, and `Last-Event-ID` continues after one."""
+    agent = served.agent()
+    for n in range(3):
+        agent.state.set("x", "k", n)
+        agent.thread("x").append({"role": "user", "content": f"{n}"})
+    with agent.run("x") as run:
+        for n in range(3):
+            run.emit(n)
+    names = {"/v1/state/watch": "scope", "/v1/thread/watch": "thread", "/v1/runs/watch": "run"}
+    assert {path for path, one in ROUTES.items() if one.streams} == set(names)
+    for path, name in names.items():
+        ask = f"{path}?{name}=x&after=0&timeout=0.05s"
+        ids = [line for line in served.get(ask).body.decode().splitlines() if line.startswith("id: ")]
+        assert len(ids) >= 3, (path, ids)
+        later = served.get(ask, Last_Event_ID=ids[1].removeprefix("id: ")).body.decode()
+        assert [line for line in later.splitlines() if line.startswith("id: ")] == ids[2:], path
+        assert served.get(ask, Last_Event_ID="x").status == 400
+
+
 def test_a_watch_shows_a_write_of_another_process(served: Any) -> None:
     parts = urlsplit(served.address)
     connection = http.client.HTTPConnection(parts.netloc, timeout=20)

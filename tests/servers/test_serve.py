@@ -8,13 +8,12 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest_served import ask_question
+from conftest_served import Serving, ask_question
 
 from tenuto import AccessDenied, Tenuto
 from tenuto.servers.auth import Keys
@@ -28,55 +27,6 @@ def tenuto(*words: str, **environment: str) -> Any:
         [sys.executable, "-m", "tenuto", *words],
         capture_output=True, text=True, check=False, env={**os.environ, **environment}, timeout=60,
     )  # fmt: skip
-
-
-class Serving:
-    """A `tenuto serve` of its own."""
-
-    def __init__(self, url: str, *options: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tenuto", "serve", "--url", url, "--port", "0", *options],
-            stderr=subprocess.PIPE, text=True, env={key: text for key, text in os.environ.items() if key != "TENUTO_TOKEN"},
-        )  # fmt: skip
-        assert self.process.stderr is not None
-        found = re.fullmatch(r"serving (https?://\S+)\n", self.process.stderr.readline())
-        assert found
-        self.url, self.token = found[1], self.process.stderr.readline().strip().partition("=")[2]
-        self.lines: list[str] = []
-        self._reader = threading.Thread(target=self._drain, daemon=True)
-        self._reader.start()
-
-    def _drain(self) -> None:
-        assert self.process.stderr is not None
-        self.lines.extend(self.process.stderr)
-
-    def ready(self) -> None:
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                with urllib.request.urlopen(self.url + "/ready", timeout=5) as reply:
-                    assert json.loads(reply.read()) == {"status": "ok"}
-                    return
-            except OSError:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-
-    def stop(self) -> int:
-        self.process.terminate()
-        code = self.process.wait(30)
-        self._reader.join(10)
-        assert self.process.stderr is not None
-        self.process.stderr.close()
-        return code
-
-
-@pytest.fixture
-def serving(tmp_path: Path) -> Iterator[Serving]:
-    found = Serving(str(tmp_path / "store.db"))
-    found.ready()
-    yield found
-    if found.process.poll() is None:
-        found.stop()
 
 
 def test_a_server_prints_a_token_that_opens_it_and_stops_at_once(serving: Serving, tmp_path: Path) -> None:
@@ -107,31 +57,26 @@ def test_curl_alone_is_enough(serving: Serving, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_several_processes_serve_one_store(tmp_path: Path) -> None:
+def test_several_processes_serve_one_store(start_server: Callable[..., Serving], tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
-    serving = Serving(path, "--workers", "2")
-    try:
-        serving.ready()
-        keys = Keys(Tenuto("x", path)._backend)
-        key = keys.create("worker", tenant="acme", scopes=["write"]).api_key
-        agents = [Tenuto(f"a{n}", serving.url, api_key=key) for n in range(8)]
-        threads = [
-            threading.Thread(
-                target=lambda one=one: [one.state.update("s", "n", lambda n: (n or 0) + 1) for _ in range(5)]
-            )
-            for one in agents
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert agents[0].state.get("s", "n") == 40
-        keys.revoke("worker")
-        for one in agents:
-            with pytest.raises(AccessDenied):
-                one.state.get("s", "n")
-    finally:
-        serving.stop()
+    serving = start_server(path, "--workers", "2")
+    serving.ready()
+    keys = Keys(Tenuto("x", path)._backend)
+    key = keys.create("worker", tenant="acme", scopes=["write"]).api_key
+    agents = [Tenuto(f"a{n}", serving.url, api_key=key) for n in range(8)]
+    threads = [
+        threading.Thread(target=lambda one=one: [one.state.update("s", "n", lambda n: (n or 0) + 1) for _ in range(5)])
+        for one in agents
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert agents[0].state.get("s", "n") == 40
+    keys.revoke("worker")
+    for one in agents:
+        with pytest.raises(AccessDenied):
+            one.state.get("s", "n")
 
 
 def test_another_machine_without_tls_is_refused(tmp_path: Path) -> None:

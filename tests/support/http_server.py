@@ -116,7 +116,8 @@ class Stores:
         from tenuto.servers.http import App, Settings
 
         if name not in self.apps:
-            said = json.loads((self.folder / f"{name}.json").read_text())
+            said = json.loads((self.folder / f"{name.partition('~')[0]}.json").read_text())
+            said["url"] += name.partition("~")[2]  # NAME~1, NAME~2, …: further stores, opened by the same token
             clock = FileClock(said["clock"]) if said["clock"] else None
             self.apps[name] = App(connect(said["url"], clock=clock), Settings(token=said["token"], **said["settings"]))
         return self.apps[name]

@@ -31,6 +31,12 @@ def new_url(kind: str, request: pytest.FixtureRequest, path: Path) -> str:
         from support import pg_server
 
         return pg_server.with_options(server.url, schema=pg_server.new_schema())
+    if kind == "http":
+        name, token = server.store(path)
+        request.getfixturevalue("monkeypatch").setenv(
+            "TENUTO_API_KEY", token
+        )  # also for the processes that a test starts
+        return str(server.address(name))
     from support import redis_servers
 
     return server.url(prefix=redis_servers.fresh_prefix())

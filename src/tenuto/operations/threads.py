@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from tenuto.capabilities.context import Sign
@@ -53,6 +54,18 @@ def thread_append(
 def thread_timeline(agent: Tenuto, thread: ThreadId) -> list[Event]:
     """Show all events of a thread in order."""
     return list(agent.thread(thread).timeline())
+
+
+@operation("thread watch", "number", "kind", "what", "at")
+def thread_watch(
+    agent: Tenuto,
+    thread: ThreadId,
+    *,
+    after: Annotated[int | None, "Start after this number"] = None,
+    timeout: Annotated[str | None, "Stop after this long without an event"] = None,
+) -> Iterator[Event]:
+    """Print the events of a thread as they arrive."""
+    return agent.thread(thread).watch(after=after, timeout=timeout)
 
 
 @operation("thread decisions", "number", "text", "why", "at")

@@ -176,7 +176,7 @@ class Crash:
         """Kill a workflow at each of its boundaries; return a report.
 
         `workflow` is a function or coroutine function of no argument, or of this object. `url` is a store to use
-        instead of a SQLite file, with separate tenants; `agent` is an existing client, redirected to that store.
+        instead of a SQLite file, with separate tenants, or with `{trial}` in it a store for each trial; `agent` is an existing client, redirected to that store.
         `meanwhile` is called in a separate process whenever the workflow waits for a signal, an answer or a person;
         sleeps pass at once. `world` returns the effects, if the workflow does not call `effect`. With `stopped` each
         process is suspended instead of killed, for longer than its lease, and continues after another one has finished
@@ -221,8 +221,9 @@ class _Trials:
         crash.folder = crash._base / f"{number:03}" / "work"
         crash.folder.mkdir(parents=True)
         notes = Notes(crash.folder.parent / "notes")
-        crash._url = self._url or str(crash.folder.parent / "store.db")
-        self._plan = Plan(None, signal.SIGKILL, 0.0, f".{self._unique}-{number}" if self._url else "")
+        crash._url = (self._url or str(crash.folder.parent / "store.db")).replace("{trial}", f"{self._unique}-{number}")
+        shared = self._url is not None and "{trial}" not in self._url
+        self._plan = Plan(None, signal.SIGKILL, 0.0, f".{self._unique}-{number}" if shared else "")
         self._processes = itertools.count()
         crash._notes = notes
         try:

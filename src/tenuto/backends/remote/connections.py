@@ -11,6 +11,7 @@ import contextlib
 import select
 import socket
 import time
+import zlib
 from collections import deque
 from typing import Final, NamedTuple
 
@@ -85,6 +86,8 @@ class Connection:
             body = self._chunks(deadline)
         else:
             body = self._exactly(_length(headers), deadline)
+        if headers.get("content-encoding", "").lower() == "gzip":
+            body = _decompressed(body)
         self.used = True
         if headers.get("connection", "").lower() == "close":
             self.close()
@@ -214,6 +217,13 @@ def _left(deadline: float) -> float:
     if left <= 0:
         raise TimeoutError("timed out")
     return left
+
+
+def _decompressed(body: bytes) -> bytes:
+    try:
+        return zlib.decompress(body, wbits=31)
+    except zlib.error:
+        raise Lost("the reply is not valid gzip") from None
 
 
 def _length(headers: dict[str, str]) -> int:

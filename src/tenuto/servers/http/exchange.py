@@ -6,6 +6,7 @@ import asyncio
 import re
 import secrets
 import time
+import zlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 from urllib.parse import unquote
@@ -19,6 +20,14 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _PLAIN_ID: Final = re.compile(r"[\x21-\x7e]{1,128}")
+_GZIP: Final = re.compile(
+    r"(?:^|,)\s*(?:gzip|\*)\s*(?:;\s*q\s*=\s*(?!0(?:\.0*)?\s*(?:,|$))[\d.]+\s*)?(?:,|$)", re.IGNORECASE
+)
+"""Matches an Accept-Encoding that allows gzip: not one with q=0."""
+_COMPRESS_FROM: Final = 2_048
+"""Bytes from which a reply is compressed; a smaller one fits into two packets anyway."""
+_COMPRESS_INLINE: Final = 65_536
+"""Bytes up to which compressing takes less than a millisecond; a larger body goes to a thread."""
 
 
 class Exchange:
@@ -66,6 +75,8 @@ class Exchange:
 
     async def body(self, limit: int, timeout: float) -> bytes:
         """Return the whole body; refuse one that is too large or arrives too slowly."""
+        if (self.header("content-encoding") or "identity").lower() != "identity":
+            raise Refused(415, "A body is sent without Content-Encoding. Nothing was done.", Connection="close")
         announced = self.header("content-length") or "0"
         if not announced.isdigit() or int(announced) > limit:
             raise Refused(413, f"A body takes up to {limit:,} bytes. Nothing was done; send less.", Connection="close")
@@ -95,8 +106,15 @@ class Exchange:
             pass
 
     async def reply(self, status: int, body: bytes, media: str, headers: dict[str, str] | None = None) -> None:
-        """Send a whole reply."""
-        await self.begin(status, media, {"Content-Length": str(len(body)), **(headers or {})})
+        """Send a whole reply, compressed if it is large and the client accepts that."""
+        given = headers or {}
+        if len(body) >= _COMPRESS_FROM:
+            given = {**given, "Vary": "Accept-Encoding"}
+            if _GZIP.search(self.header("accept-encoding") or ""):
+                large = len(body) > _COMPRESS_INLINE
+                body = await asyncio.to_thread(_compressed, body) if large else _compressed(body)
+                given["Content-Encoding"] = "gzip"
+        await self.begin(status, media, {"Content-Length": str(len(body)), **given})
         await self.part(b"" if self.method == "HEAD" else body, more=False)
 
     async def begin(self, status: int, media: str, headers: dict[str, str]) -> None:
@@ -118,6 +136,10 @@ class Exchange:
         """Send a part of the body."""
         self.sent += len(body)
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+def _compressed(body: bytes) -> bytes:
+    return zlib.compress(body, level=1, wbits=31)
 
 
 def segments(raw_path: str) -> list[str]:

@@ -2,10 +2,14 @@
 
 A stop (SIGTERM, Control-C) ends long polls and event streams, lets requests that have begun end, and closes the
 store after them. Nothing that was acknowledged depends on it: a commit is durable before its reply.
+
+uvicorn waits for the head of a request without a limit. `Protocol` gives it a deadline, so that idle or slow clients cannot
+collect connections.
 """
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import multiprocessing.process
 import signal
@@ -23,12 +27,18 @@ from tenuto.servers.http.settings import Settings
 
 try:
     import uvicorn
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 except ImportError as error:
-    raise MissingDriver('The server needs uvicorn. Install it with: pip install "tenuto[server]"') from error
+    raise MissingDriver(
+        'The server needs uvicorn and httptools. Install it with: pip install "tenuto[server]"'
+    ) from error
 
 _KEEP_ALIVE: Final = 75
 """Seconds that an idle connection stays open: longer than what usual proxies keep theirs."""
+_HEAD: Final = 20.0
+"""Seconds within which the head of a request must arrive, from the connection or from its first byte."""
 _GRACE: Final = 30
+_TOO_SLOW: Final = b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%s"
 _LOOK: Final = 0.2
 
 
@@ -45,13 +55,65 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
+class Protocol(HttpToolsProtocol):
+    """Close a connection whose request line and headers do not arrive in time."""
+
+    head_timeout = _HEAD
+    _deadline: asyncio.TimerHandle | None = None
+    _in_head = True
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._limit()
+
+    def data_received(self, data: bytes) -> None:
+        """Read what arrived; limit the time for the rest of a head."""
+        super().data_received(data)
+        if self._in_head and self._deadline is None and not self.transport.is_closing():
+            self._limit()
+
+    def on_message_begin(self) -> None:
+        """Begin to read a head."""
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Stop the clock: the time for the body is limited by the application."""
+        self._in_head = False
+        self._unlimit()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the clock."""
+        self._unlimit()
+        super().connection_lost(exc)
+
+    def _limit(self) -> None:
+        self._deadline = self.loop.call_later(self.head_timeout, self._give_up)
+
+    def _unlimit(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _give_up(self) -> None:
+        self._deadline = None
+        text = (
+            f"The head of the request did not arrive within {self.head_timeout:g} s. Nothing was done; send it faster."
+        )
+        if not self.transport.is_closing():
+            self.transport.write(_TOO_SLOW % (len(text), text.encode()))
+            self.transport.close()
+
+
 def configured(app: Any, **options: Any) -> uvicorn.Config:
     """Return the configuration of uvicorn for an application."""
     return uvicorn.Config(
         app,
+        http=Protocol,
         access_log=False,
         log_config=None,
-        lifespan="auto",
         proxy_headers=False,
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE,
