@@ -15,7 +15,7 @@ SURFACE = {
     'thread("t")': "append compact count decide decisions delete fork id messages repair scratch take_back timeline tool_call tool_calls user watch",
     "threads": "list",
     "checkpoint": "create delete diff every fork get limit list prune restore restore_as",
-    "runs": "cancel delete fork get info list recover result retry signal watch work",
+    "runs": "cancel delete fork get info list recover recurring result retry signal stop_recurring watch work",
     'run("r")': "ask emit heartbeat id map now progress random remember result resumed reused sleep state step thread usage user uuid wait",
     'run("r").state': "delete get items keys set",
     'run("r").thread': "append count id messages",

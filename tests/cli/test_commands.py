@@ -63,6 +63,7 @@ def store(tmp_path: Path) -> str:
         agent.tasks.enqueue("reviews", None, key="dropped")
         agent.tasks.cancel("dropped")
         agent.tasks.every("hourly", "reviews", interval="1h")
+        agent.durable(name="report")(lambda run: None).every("hourly", interval="1h")
         steps: list[dict[str, Any]] = [
             {"step": 1, "action": "scrape", "status": "completed"},
             {"step": 2, "action": "compare"},
@@ -154,6 +155,7 @@ CALLS: dict[str, list[list[str]]] = {
     "runs cancel": [["asks", "--yes"], ["asks", "--yes"]],
     "runs signal": [["asks", "go", '{"by": "ann"}'], ["asks", "go"]],
     "runs delete": [["done", "--yes"]],
+    "runs recurring": [[]],
     "tasks list": [["reviews"], ["broken", "--status", "dead"], ["reviews", "--status", "running", "--limit", "1"]],
     "tasks counts": [["reviews"]],
     "tasks show": [["first"], ["mail-1"], ["dead-1"]],

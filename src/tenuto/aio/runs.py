@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, overload
 
@@ -22,6 +22,7 @@ from tenuto.capabilities.runs import (
     Effect,
     Lanes,
     MapOptions,
+    Missed,
     OnError,
     Retry,
     Run,
@@ -30,6 +31,7 @@ from tenuto.capabilities.runs import (
     RunSource,
     RunState,
     RunThread,
+    ScheduleInfo,
     Step,
     StepOptions,
     Verify,
@@ -299,6 +301,22 @@ class AsyncDurable(Mirror[Durable[P, Any]], Generic[P, R]):
         handle = await stored(self._pool, self._sync._queueing(run_id, args, kwargs), self._sync._clock)
         return AsyncRunHandle(handle, self._pools)
 
+    async def every(  # noqa: PLR0913 - the words of the API
+        self,
+        name: str,
+        *,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        cron: str | None = None,
+        interval: Duration | None = None,
+        timezone: str = "UTC",
+        missed: Missed = "once",
+        grace: Duration = 60,
+    ) -> ScheduleInfo:
+        """Schedule recurring runs durably; see `Durable.every`."""
+        work = self._sync._scheduling(name, args, kwargs or {}, cron, interval, timezone, missed, grace)
+        return await stored(self._pool, work, self._sync._clock)
+
 
 class AsyncRuns(Mirror[Runs]):
     """`Runs`, awaited."""
@@ -312,6 +330,8 @@ class AsyncRuns(Mirror[Runs]):
     retry = awaitable(Runs.retry)
     fork = awaitable(Runs.fork)
     delete = awaitable(Runs.delete)
+    recurring = awaitable(Runs.recurring)
+    stop_recurring = awaitable(Runs.stop_recurring)
 
     watch = iterable(Runs.watch)
 

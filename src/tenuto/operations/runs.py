@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from tenuto.capabilities.runs import Emitted, RunInfo, RunRecord, RunStatus
+from tenuto.capabilities.runs import Emitted, RunInfo, RunRecord, RunStatus, ScheduleInfo
 from tenuto.client import Tenuto
 from tenuto.kernel.durations import seconds
 from tenuto.operations.table import Done, Value, operation, page
@@ -91,6 +91,12 @@ def runs_signal(
 ) -> Done:
     """Send a signal to a run. If two arrive before the run reads one, the first counts."""
     return Done(agent.signal(run, event, payload))
+
+
+@operation("runs recurring", "name", "owner", "cron", "interval", "next", "last", "fired")
+def runs_recurring(agent: Tenuto) -> list[ScheduleInfo]:
+    """List the recurring runs of durable functions."""
+    return agent.runs.recurring()
 
 
 @operation("runs delete", asks="Delete the run {run!r} and its record permanently?")

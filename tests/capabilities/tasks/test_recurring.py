@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tenuto import InvalidInput
-from tenuto.capabilities.tasks import schedules
-from tenuto.capabilities.tasks.cron import cron, every
+from tenuto.capabilities._core.cron import cron, every
+from tenuto.capabilities.tasks import recurring
 from tenuto.kernel.durations import moment
 from tenuto.kernel.work import perform
 
@@ -244,7 +244,7 @@ def test_a_replica_that_was_slower_fires_nothing(agent, client, clock):
             return found
 
     # then it fires nothing, and what was done stays done
-    assert perform(schedules.fire(slow._context._replace(kernel=Slow()), "chores"), clock) == 0
+    assert perform(recurring.fire(slow._context._replace(kernel=Slow()), "chores"), clock) == 0
     (info,) = agent.tasks.recurring("chores")
     assert info.fired == 1
     assert agent.tasks.claim("chores") is None

@@ -267,3 +267,15 @@ def test_threads_never_differ_from_lists(backend: Backend, clock: HeldClock, req
             database=None,
         ),
     )
+
+
+def test_a_key_of_an_expired_thread_does_not_count(client, clock):
+    # given a client that remembers the thread before another one gave it a time to live
+    one, two = client("one"), client("two")
+    one.thread("t").append({"n": 1}, key="k")
+    two.thread("t", ttl=50).append({"n": 2})
+    clock.advance(60)
+    # then the same key begins a new thread, also with other messages
+    assert one.thread("t").append({"n": 3}, key="k") == 1
+    assert [message["n"] for message in one.thread("t").messages()] == [3]
+    assert one.thread("t").append({"n": 3}, key="k") == 1

@@ -1,5 +1,6 @@
 """Runs: code that resumes from its last completed step."""
 
+from tenuto.capabilities._core.schedules import Missed, ScheduleInfo
 from tenuto.capabilities.runs.arguments import Described, Secret, describe, secret
 from tenuto.capabilities.runs.decorated import step_function
 from tenuto.capabilities.runs.due import DUE_RUNS
@@ -34,9 +35,9 @@ from tenuto.capabilities.runs.worker import Functions, RunSource
 
 __all__ = [
     "DUE_RUNS", "INTENT", "MISSING", "Described", "Durable", "Effect", "Emitted", "Engine", "ErrorInfo",
-    "Functions", "Identity", "Intent", "Lanes", "MapOptions", "OnError", "Op", "OpenRun", "Price", "Prices", "RepeatInfo", "Replay",
+    "Functions", "Identity", "Intent", "Lanes", "MapOptions", "Missed", "OnError", "Op", "OpenRun", "Price", "Prices", "RepeatInfo", "Replay",
     "Retry", "Run", "RunHandle", "RunInfo", "RunRecord", "RunSource", "RunState", "RunStatus", "RunThread", "Runs",
-    "Secret", "Step", "StepInfo", "StepOptions", "StepStatus", "Usage", "Verify", "called", "current_run",
+    "ScheduleInfo", "Secret", "Step", "StepInfo", "StepOptions", "StepStatus", "Usage", "Verify", "called", "current_run",
     "current_step", "describe", "dollars", "error_data", "idempotency_key", "logs_of", "must_be_run", "name_of", "priced",
     "recalled", "register_function", "run_once", "run_step", "secret", "step_function", "to_stored", "usage_of",
 ]  # fmt: skip

@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
+from tenuto.capabilities._core import schedules
+from tenuto.capabilities._core.schedules import Missed, ScheduleInfo
 from tenuto.capabilities._core.values import plain
-from tenuto.capabilities.runs.engine import Engine, Given, begun, current, must_fit, new_id
+from tenuto.capabilities.runs.engine import Engine, Given, current, must_fit, new_id, queued
 from tenuto.capabilities.runs.handle import RunHandle
-from tenuto.capabilities.runs.log import LOWERED, RunLog, user_key
+from tenuto.capabilities.runs.log import LOWERED, RunLog
 from tenuto.capabilities.runs.open_run import OpenRun
 from tenuto.capabilities.runs.options import Retry
+from tenuto.capabilities.runs.recurring import prefix
 from tenuto.capabilities.runs.results import from_stored, schema_of, to_stored
 from tenuto.capabilities.runs.run import Run
 from tenuto.errors import Conflict, InvalidInput, NotStorable
 from tenuto.kernel import codec, keys
 from tenuto.kernel.clock import Clock
-from tenuto.kernel.contract import Check, CheckEnd, Put, Write
-from tenuto.kernel.durations import seconds
+from tenuto.kernel.contract import Check, CheckEnd
+from tenuto.kernel.durations import Duration, seconds
 from tenuto.kernel.transact import commit_once
 from tenuto.kernel.work import Call, Sleep, Store, Work, perform
 
@@ -90,6 +93,59 @@ class Durable(Generic[P, R]):
         """
         return perform(self._queueing(run_id, args, kwargs), self._clock)
 
+    def every(  # noqa: PLR0913 - the words of the API
+        self,
+        name: str,
+        *,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        cron: str | None = None,
+        interval: Duration | None = None,
+        timezone: str = "UTC",
+        missed: Missed = "once",
+        grace: Duration = 60,
+    ) -> ScheduleInfo:
+        """Schedule recurring runs of this function durably, by a cron expression or an interval. Idempotent.
+
+        Workers that know the function queue a run once per time, with the id `function/name@time`. For times missed
+        without a worker, `missed="once"` queues the last, "all" each, "skip" none that is more than `grace` late.
+        """
+        work = self._scheduling(name, args, kwargs or {}, cron, interval, timezone, missed, grace)
+        return perform(work, self._clock)
+
+    def _scheduling(  # noqa: PLR0913
+        self,
+        name: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        cron: str | None,
+        interval: Duration | None,
+        timezone: str,
+        missed: Missed,
+        grace: Duration,
+    ) -> Work[ScheduleInfo]:
+        inspect.signature(self.fn).bind(None, *args, **kwargs)
+        deadline = self._options.get("deadline")
+        payload = {
+            "args": [_stored(one) for one in args],
+            "kwargs": {key: _stored(value) for key, value in kwargs.items()},
+            "deadline": None if deadline is None else seconds(deadline, "deadline"),
+        }
+        fresh = schedules.new(
+            self._engine.context,
+            payload,
+            cron=cron,
+            interval=interval,
+            timezone=timezone,
+            missed=missed,
+            grace=grace,
+            priority=self._options.get("priority", 0),
+            user=self._options.get("user"),
+            rules=None,
+        )
+        stored = yield from schedules.put(self._engine.context, prefix(self.name), name, fresh)
+        return schedules.info(self.name, name, stored)
+
     def _running(
         self,
         run_id: str | None,
@@ -149,17 +205,15 @@ class Durable(Generic[P, R]):
                 must_fit(running, head, log.read(head.first))
                 return False
             now, last = kernel.now(), log.last()
-            fresh, _, line = begun(running, log, given, now, last)
-            fresh = fresh._replace(
-                status="queued",
-                deadline=None if deadline is None else now + seconds(deadline, "deadline"),
-                priority=self._options.get("priority", 0),
+            writes = queued(
+                running,
+                log,
+                given,
+                now,
+                last,
+                self._options.get("priority", 0),
+                None if deadline is None else seconds(deadline, "deadline"),
             )
-            writes: list[Write] = [line, *log.placed(fresh), *self._engine.notices.writes()]
-            if fresh.user is not None:
-                writes.append(Put(user_key(fresh.user, run_id), codec.encode(None)))
-            if fresh.parent is not None:
-                writes.append(Put(RunLog(self._engine.context, fresh.parent).child_key(run_id), codec.encode(None)))
             try:
                 yield from commit_once(kernel, [Check(log.head_key, version), CheckEnd(log.own, last)], writes)
             except Conflict:

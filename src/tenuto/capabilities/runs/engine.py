@@ -13,11 +13,11 @@ from tenuto.capabilities._core.renewal import Renewer
 from tenuto.capabilities.memory import Memories
 from tenuto.capabilities.people import Inbox
 from tenuto.capabilities.runs.due import woken
-from tenuto.capabilities.runs.log import STARTED, Head, History, RunLog
+from tenuto.capabilities.runs.log import STARTED, Head, History, RunLog, user_key
 from tenuto.capabilities.threads import Threads
 from tenuto.errors import BudgetExceeded, Conflict, InvalidInput, NotStorable, Paused, StepMismatch
 from tenuto.kernel import codec
-from tenuto.kernel.contract import Write
+from tenuto.kernel.contract import Put, Write
 
 if TYPE_CHECKING:
     from tenuto.capabilities.runs.open_run import OpenRun
@@ -113,6 +113,21 @@ def begun(
     }
     head = Head("running", started["fn"], started["user"], started["parent"], now, now, last + 1)
     return head, started, own.line(STARTED, 0, started)
+
+
+def queued(
+    running: OpenRun, own: RunLog, given: Given, now: float, last: int, priority: int, deadline: float | None
+) -> list[Write]:
+    """Return the writes that queue a new run for a worker."""
+    head, _, line = begun(running, own, given, now, last)
+    head = head._replace(status="queued", deadline=None if deadline is None else now + deadline, priority=priority)
+    engine = running.engine
+    writes: list[Write] = [line, *own.placed(head), *engine.notices.writes()]
+    if head.user is not None:
+        writes.append(Put(user_key(head.user, own.id), codec.encode(None)))
+    if head.parent is not None:
+        writes.append(Put(RunLog(engine.context, head.parent).child_key(own.id), codec.encode(None)))
+    return writes
 
 
 def failing(

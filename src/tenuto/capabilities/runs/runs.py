@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from tenuto.capabilities._core import journal
+from tenuto.capabilities._core import journal, schedules
 from tenuto.capabilities._core.base import Stop, Timed, must_limit, scan_all
+from tenuto.capabilities._core.schedules import ScheduleInfo
 from tenuto.capabilities._core.worker import IDLE_CLOCK, Chores, Worker, work
 from tenuto.capabilities.leases import Lease, holder_of, is_free
 from tenuto.capabilities.runs import due, waiting
@@ -35,6 +36,7 @@ from tenuto.capabilities.runs.log import (
     id_of,
 )
 from tenuto.capabilities.runs.open_run import TTL
+from tenuto.capabilities.runs.recurring import all_recurring, prefix
 from tenuto.capabilities.runs.results import Schema
 from tenuto.capabilities.runs.views import STATUSES, RunInfo, RunRecord, RunStatus, listed, record
 from tenuto.capabilities.runs.worker import Functions, RunSource, judged
@@ -72,6 +74,10 @@ class Runs(Timed):
         self._functions = functions
         self._chores: Chores | None = None
         """What a worker also does: the timers and deliveries of people; set by the client."""
+
+    def recurring(self) -> list[ScheduleInfo]:
+        """Return the schedules of durable functions, by function and name, with their next times."""
+        return all_recurring(self._engine)
 
     def list(
         self, status: RunStatus | None = None, user: str | None = None, *, after: str | None = None, limit: int = 1_000
@@ -312,6 +318,11 @@ class Runs(Timed):
         """Return the check that no process opens the run meanwhile."""
         token = self._kernel.read([self._lease(log.id)._token_key])[0]
         return [Check(self._lease(log.id)._token_key, token.version if token is not None else 0)]
+
+    @on_store
+    def stop_recurring(self, name: str, function: str) -> Work[bool]:
+        """Delete the schedule of a durable function; return whether it existed. Runs already queued stay."""
+        return (yield from schedules.end(self._context, prefix(function), name))
 
     def recover(self) -> dict[str, str]:
         """Resume the registered runs that are interrupted or due; return the outcome of each when all end or pause."""

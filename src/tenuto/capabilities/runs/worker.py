@@ -1,7 +1,7 @@
 """The worker of runs: takes those that were woken, are due, queued or interrupted, and executes them.
 
 It reads the index of `due`, so its cost does not depend on how many runs wait. First come runs that were woken, then
-those whose time has come, then queued ones by priority, then interrupted ones. Taking a run here only reserves it among
+those whose time has come, then queued ones by priority, then interrupted ones. Recurring runs are queued first. Taking a run here only reserves it among
 the lanes of this worker. Opening it is the run's own commit, so of two workers only one gets it. A worker that dies
 leaves only leases, which expire.
 """
@@ -23,6 +23,7 @@ from tenuto.capabilities.runs.durable import Durable, Face
 from tenuto.capabilities.runs.engine import Engine
 from tenuto.capabilities.runs.log import FAILED, OVER, Head, RunLog, head_of, id_of
 from tenuto.capabilities.runs.open_run import OpenRun
+from tenuto.capabilities.runs.recurring import Firings
 from tenuto.errors import Conflict, Paused, RunBusy, StorageUnavailable
 from tenuto.kernel import keys
 from tenuto.kernel.contract import Check, Delete, Record
@@ -147,6 +148,7 @@ class RunSource:
         self._reserved: set[str] = set()
         self._spread = 1
         self._next_timer = math.inf
+        self._firings = Firings(engine, functions)
         self._look_for_lost = 0.0
         self.more = False
         self.stop: Stop = threading.Event()
@@ -162,6 +164,8 @@ class RunSource:
     def take(self, ended: None = None) -> Work[Due | None]:  # noqa: ARG002 - a run writes its end itself
         """Reserve and return a run that can continue now."""
         now = self._kernel.now()
+        if not self._recover:
+            yield from self._firings.fire(now)
         for find in (self._woken, self._timed, self._queued, self._interrupted):
             for ids, hints in find(now):
                 for one in judged(self._engine, self._unreserved(ids)):
@@ -284,7 +288,7 @@ class RunSource:
 
     def seconds_left(self) -> float:
         """Return the seconds until the next run is due by time."""
-        return max(self._next_timer - self._kernel.now(), 0.0)
+        return max(min(self._next_timer, self._firings.next) - self._kernel.now(), 0.0)
 
     def is_empty(self) -> bool:
         """Return whether no run is executed here."""

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from tenuto.capabilities._core.base import Context
-from tenuto.capabilities.tasks import records, schedules
+from tenuto.capabilities.tasks import records, recurring
 from tenuto.capabilities.tasks.claimed import Ending, Task, is_gone, owner
 from tenuto.capabilities.tasks.records import Hold, TaskRecord
 from tenuto.errors import Conflict, Damaged
@@ -232,7 +232,7 @@ class TaskQueue:
         now = self._kernel.now()
         if at_once or now >= self._fired:
             self._fired = now + _OFTEN
-            yield from schedules.fire(self._context, self.queue)
+            yield from recurring.fire(self._context, self.queue)
         if not at_once and now < self._later:
             return
         while True:

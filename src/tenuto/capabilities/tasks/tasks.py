@@ -5,7 +5,7 @@
     agent.tasks.work("reviews", lambda task: review(task.payload["file"]), concurrency=4)
 
 `records` describes the records and the commits that move them; `queue` chooses the next task; `claimed` is a claimed
-task; `worker` executes tasks; `schedules` has recurring ones.
+task; `worker` executes tasks; `recurring` enqueues those that recur.
 
 A task is delivered at least once. One whose worker was lost is delivered again, with `task.redelivered` set. Put what
 must not happen twice into `agent.once(task.id, …)` with a `verify`.
@@ -18,17 +18,18 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from tenuto.capabilities._core import schedules
 from tenuto.capabilities._core.base import Context, Stop, page_after, raise_if_blocked, stamp
 from tenuto.capabilities._core.gates import gate_check
 from tenuto.capabilities._core.renewal import Renewer
+from tenuto.capabilities._core.schedules import Missed, ScheduleInfo
 from tenuto.capabilities._core.worker import Chores, Worker, work
 from tenuto.capabilities.runs import Retry, to_stored
-from tenuto.capabilities.tasks import records, schedules
+from tenuto.capabilities.tasks import records, recurring
 from tenuto.capabilities.tasks.claimed import Task
 from tenuto.capabilities.tasks.enqueue import KEPT, Enqueue, Enqueuer, rules_of, together
 from tenuto.capabilities.tasks.queue import TaskQueue
 from tenuto.capabilities.tasks.records import OVER, Rules, TaskInfo, TaskRecord
-from tenuto.capabilities.tasks.schedules import Missed, ScheduleInfo
 from tenuto.capabilities.tasks.worker import TaskSource
 from tenuto.errors import Conflict, InvalidInput, NotFound, TaskFailed, TimedOut
 from tenuto.kernel import keys
@@ -465,24 +466,24 @@ class Tasks:
             grace=grace,
             priority=priority,
             user=user,
-            rules=rules_of(retry, life),
+            rules=[*rules_of(retry, life)],
         )
-        stored = yield from schedules.put(self._context, queue, name, fresh)
+        stored = yield from schedules.put(self._context, records.schedule_prefix(queue), name, fresh)
         return schedules.info(queue, name, stored)
 
     def recurring(self, queue: str) -> list[ScheduleInfo]:
         """Return the recurring tasks of a queue, by name, with their next times."""
-        return schedules.listed(self._context, keys.name(queue, "queue"))
+        return schedules.listed(self._context, records.schedule_prefix(queue), queue)
 
     @on_store
     def stop_recurring(self, name: str, queue: str) -> Work[bool]:
         """Delete a recurring task durably; return whether it existed. Tasks already enqueued stay."""
-        return (yield from schedules.end(self._context, queue, name))
+        return (yield from schedules.end(self._context, records.schedule_prefix(queue), name))
 
     @on_store
     def fire(self, queue: str) -> Work[int]:
         """Enqueue the recurring tasks of a queue that are due; return how many. Workers do this automatically."""
-        return (yield from schedules.fire(self._context, keys.name(queue, "queue")))
+        return (yield from recurring.fire(self._context, keys.name(queue, "queue")))
 
 
 def _id(task: str | TaskInfo) -> str:

@@ -133,9 +133,8 @@ class Writer:
             try:
                 draft = self._draft(known, kind, data, count, guard)
             except Conflict:
-                since = known.last.place.since if known.last is not None and self._log.is_live(known.last) else 0
-                known = None  # the cached end may be stale: read it and try again
-                if not fresh:
+                since, known = known.last.place.since if known.last is not None else 0, None
+                if not fresh:  # the cached end may be stale: read it and try again
                     continue
                 earlier = self._earlier(since, key, data)
                 if earlier is None:
@@ -186,9 +185,7 @@ class Writer:
 
     def _draft(self, known: Known, kind: int, data: Any, count: int = 0, guard: Guard | None = None) -> Draft:
         known = self._informed(known)
-        last = known.last if self._log.is_live(known.last) else None
-        if last is not None and last.place.ttl is not None and known.info is None:
-            last = None  # its listing has expired, and the thread with it
+        last = self._live(known)
         if guard is not None:
             guard(last)
         if last is None:
@@ -202,6 +199,12 @@ class Writer:
         draft.place = self._after(draft.place, draft.number, kind, count)
         draft.writes.append(self._log.pack(kind, draft.place, data))
         return draft
+
+    def _live(self, known: Known) -> Line | None:
+        """Return the last line of the thread, given its end with its listing; None if the thread is over."""
+        last = known.last if self._log.is_live(known.last) else None
+        expired = last is not None and last.place.ttl is not None and known.info is None
+        return None if expired else last
 
     def _after(self, place: Place, number: int, kind: int, count: int) -> Place:
         """Return the place of the thread after a line of a kind."""
@@ -280,9 +283,15 @@ class Writer:
         return where
 
     def _earlier(self, since: int, key: str | None, data: Any) -> Line | None:
-        """Return the earlier line with this key, if any; raise `Conflict` if its messages differ."""
+        """Return the earlier line with this key, if any; raise `Conflict` if its messages differ.
+
+        A key counts only in the thread that is there now, not in one that has expired or was deleted.
+        """
         record = self._kernel.read([self._key_record(since, key)])[0] if key is not None else None
         if record is None:
+            return None
+        there = self._live(self._informed(self.known()))
+        if there is None or there.place.since != since:
             return None
         line = self._log.line(codec.decode(record.value))
         if line.data != codec.decode(codec.encode(data)):

@@ -1,25 +1,24 @@
-"""Recurring tasks: enqueued by the workers of a queue, once for each of their times.
+"""Schedules: what recurs, by a cron expression or an interval, and is fired once for each of its times.
 
-Keys, below the tenant: `(queue, "tasks", "schedule", name)` is a schedule with its next time. Firing is one commit that
-checks that record, advances its next time and enqueues the task, so of several workers one fires it. The task's id is
-made of queue, name and time, so a time is never enqueued twice, also after the schedule is deleted and created again.
-A crash before the commit leaves it due.
+Tasks and durable functions have schedules: `(queue, "tasks", "schedule", name)` and `("runs", "schedule", function,
+name)`. A schedule is one record with its next time. Firing is one commit that checks that record, advances its next
+time and starts what recurs, so of several workers one fires it. What is started has an id made of the schedule and the
+time, so a time is never fired twice, also after the schedule is deleted and created again. A crash before the commit
+leaves it due.
 
 For times missed without a worker: "once" fires the last, "all" each, "skip" none that is more than `grace` late.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
 
-from tenuto.capabilities._core.base import Context, scan_all, stamp
-from tenuto.capabilities.tasks import cron as times
-from tenuto.capabilities.tasks import records
-from tenuto.capabilities.tasks.records import Rules, TaskRecord
-from tenuto.errors import Conflict, InvalidInput, NotFound
+from tenuto.capabilities._core import cron as times
+from tenuto.capabilities._core.base import Context, scan_all
+from tenuto.errors import Conflict, InvalidInput
 from tenuto.kernel import codec, keys
 from tenuto.kernel.contract import AnyCheck, Check, Delete, Put, Record, Write
 from tenuto.kernel.durations import Duration, moment, seconds
@@ -33,7 +32,7 @@ _AT_ONCE: Final = 200
 
 
 class Schedule(NamedTuple):
-    """The stored form of a recurring task."""
+    """The stored form of a schedule."""
 
     cron: str | None
     interval: float | None
@@ -41,7 +40,8 @@ class Schedule(NamedTuple):
     payload: Any
     priority: int
     user: str | None
-    rules: Rules
+    rules: list[Any] | None
+    """How what it starts is retried and kept; its owner knows the form."""
     missed: str
     grace: float
     began: float
@@ -57,12 +57,28 @@ class Schedule(NamedTuple):
         return times.Every(self.interval or 0.0, self.began).after(at)
 
 
+class Firing(NamedTuple):
+    """Times of a schedule that are due."""
+
+    key: bytes
+    """Of the schedule's record."""
+    name: str
+    schedule: Schedule
+    times: list[float]
+    now: float
+
+
+Starting = Callable[[Firing], tuple[list[AnyCheck], list[Write]]]
+"""Returns the checks and writes that start what recurs, once for each time."""
+
+
 @dataclass(frozen=True)
 class ScheduleInfo:
-    """A recurring task and its times."""
+    """A recurring task or run, and its times."""
 
     name: str
-    queue: str
+    owner: str
+    """The queue of the tasks, or the function of the runs."""
     cron: str | None
     interval: float | None
     timezone: str
@@ -86,9 +102,9 @@ def new(  # noqa: PLR0913 - what a schedule is made of
     grace: Duration,
     priority: int,
     user: str | None,
-    rules: Rules,
+    rules: list[Any] | None,
 ) -> Schedule:
-    """Return a recurring task that starts now, validated."""
+    """Return a schedule that starts now, validated."""
     if (cron is None) == (interval is None):
         raise InvalidInput('Pass either cron="0 9 * * *" or interval="10m".')
     if missed not in _MISSED:
@@ -104,9 +120,9 @@ def new(  # noqa: PLR0913 - what a schedule is made of
     return fresh._replace(next=fresh.after(now))
 
 
-def put(context: Context, queue: str, name: str, fresh: Schedule) -> Work[Schedule]:
-    """Store a recurring task durably; with unchanged times, an existing one keeps its next time."""
-    where = _key(queue, name)
+def put(context: Context, prefix: bytes, name: str, fresh: Schedule) -> Work[Schedule]:
+    """Store a schedule durably; with unchanged times, an existing one keeps its next time."""
+    where = _key(prefix, name)
     delays = backoff()
     while True:
         record = context.kernel.read([where])[0]
@@ -119,7 +135,7 @@ def put(context: Context, queue: str, name: str, fresh: Schedule) -> Work[Schedu
                 return old
         try:
             yield from commit_once(
-                context.kernel, [Check(where, record.version if record else 0)], [_put(queue, name, schedule)]
+                context.kernel, [Check(where, record.version if record else 0)], [_put(where, schedule)]
             )
         except Conflict:
             yield Sleep(next(delays))
@@ -127,40 +143,32 @@ def put(context: Context, queue: str, name: str, fresh: Schedule) -> Work[Schedu
             return schedule
 
 
-def end(context: Context, queue: str, name: str) -> Work[bool]:
-    """Delete a recurring task durably; return whether it existed. Tasks already enqueued stay."""
-    where = _key(queue, name)
+def end(context: Context, prefix: bytes, name: str) -> Work[bool]:
+    """Delete a schedule durably; return whether it existed. What it started stays."""
+    where = _key(prefix, name)
     if context.kernel.read([where])[0] is None:
         return False
     yield from commit_once(context.kernel, [], [Delete(where)])
     return True
 
 
-def listed(context: Context, queue: str) -> list[ScheduleInfo]:
-    """Return the recurring tasks of a queue, by name."""
-    return [info(queue, _name(record), _schedule(record)) for record in _records(context, queue)]
+def listed(context: Context, prefix: bytes, owner: str) -> list[ScheduleInfo]:
+    """Return the schedules of a queue or function, by name."""
+    return [info(owner, _name(record), _schedule(record)) for record in scan_all(context.kernel, prefix)]
 
 
-def found(context: Context, queue: str, name: str) -> ScheduleInfo:
-    """Return a recurring task; `NotFound` if there is none."""
-    record = context.kernel.read([_key(queue, name)])[0]
-    if record is None:
-        raise NotFound(f"There is no recurring task {name!r} in {queue!r}. List them with tasks.recurring().")
-    return info(queue, name, _schedule(record))
-
-
-def info(queue: str, name: str, one: Schedule) -> ScheduleInfo:
-    """Return the public view of a recurring task."""
+def info(owner: str, name: str, one: Schedule) -> ScheduleInfo:
+    """Return the public view of a schedule."""
     last = None if one.last is None else moment(one.last)
     return ScheduleInfo(
-        name, queue, one.cron, one.interval, one.timezone, one.payload, one.missed, moment(one.next), last, one.fired
+        name, owner, one.cron, one.interval, one.timezone, one.payload, one.missed, moment(one.next), last, one.fired
     )
 
 
-def fire(context: Context, queue: str) -> Work[int]:
-    """Enqueue the due recurring tasks of a queue durably, once per time; return how many."""
+def fire(context: Context, found: Iterator[Record], starting: Starting) -> Work[int]:
+    """Start what is due durably, once per time; return how many were started."""
     count = 0
-    for record in _records(context, queue):
+    for record in found:
         schedule = _schedule(record)
         while schedule.next <= (now := context.kernel.now()):
             times, following, whole = _due(schedule, now)
@@ -168,12 +176,12 @@ def fire(context: Context, queue: str) -> Work[int]:
             after = schedule._replace(
                 next=following, last=times[-1] if times else schedule.last, fired=schedule.fired + len(times)
             )
-            checks, writes = _fired(context, queue, name, after, times, now)
+            checks, writes = starting(Firing(record.key, name, after, times, now))
             try:
                 done = yield from commit_once(
                     context.kernel,
                     [Check(record.key, record.version), *checks],
-                    [_put(queue, name, after), *writes],
+                    [_put(record.key, after), *writes],
                 )
             except Conflict:
                 break  # another worker fired it
@@ -214,53 +222,22 @@ def _before(schedule: Schedule, now: float) -> float | None:
     return None
 
 
-def _fired(
-    context: Context, queue: str, name: str, schedule: Schedule, times: list[float], now: float
-) -> tuple[list[AnyCheck], list[Write]]:
-    writer, correlation = stamp(context)
-    named = [(f"{queue}/{name}@{moment(at):%Y-%m-%dT%H:%M:%SZ}", at) for at in times]
-    there = context.kernel.read([records.task_key(task_id) for task_id, _ in named])
-    checks: list[AnyCheck] = []
-    writes: list[Write] = []
-    for (task_id, at), record in zip(named, there, strict=True):
-        if record is not None:  # fired by a deleted schedule of this name
-            continue
-        task = TaskRecord(
-            queue,
-            schedule.payload,
-            schedule.priority,
-            schedule.user,
-            schedule.rules,
-            now,
-            writer,
-            correlation,
-            at,
-            schedule=name,
-        )
-        checks.append(Check(records.task_key(task_id), 0))
-        writes += [records.stored(task_id, task), records.placed(task_id, task, now)]
-    return checks, writes
-
-
-def _records(context: Context, queue: str) -> Iterator[Record]:
-    return scan_all(context.kernel, records.schedule_prefix(queue))
-
-
-def _key(queue: str, name: str) -> bytes:
-    return records.schedule_prefix(queue) + keys.named(name, "recurring task's name")
+def _key(prefix: bytes, name: str) -> bytes:
+    return prefix + keys.named(name, "name of a schedule")
 
 
 def _name(record: Record) -> str:
     return str(keys.unpack(record.key)[-1])
 
 
-def _put(queue: str, name: str, schedule: Schedule) -> Put:
-    stored: list[Any] = [*schedule]
-    stored[6] = list(schedule.rules)
-    return Put(_key(queue, name), codec.encode(stored))
+def _put(where: bytes, schedule: Schedule) -> Put:
+    return Put(where, codec.encode([*schedule]))
 
 
 def _schedule(record: Record) -> Schedule:
-    parts: list[Any] = codec.decode(record.value)
-    parts[6] = Rules(*parts[6])
-    return Schedule(*parts)
+    return Schedule(*codec.decode(record.value))
+
+
+def next_of(record: Record) -> float:
+    """Return when a schedule is next due."""
+    return _schedule(record).next
