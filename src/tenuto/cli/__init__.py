@@ -25,7 +25,7 @@ _OWN = {
     "keys": "API keys of a server: create, list, revoke, rotate.",
     "migrate": "Create or upgrade the schema of a Postgres store.",
     "schema": "Print the JSON Schema of a command's --json output.",
-    "worker": "Resume durable escalate notify people. questions, runs runs, stopped. until",
+    "worker": "Execute runs and tasks, escalate questions and notify people, until stopped.",
     "serve": "Serve the store over HTTP.",
 }
 """Commands that have their own module."""
