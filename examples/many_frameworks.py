@@ -1,11 +1,11 @@
-"""One conversation in three frameworks, with a kill -9 after each: nothing is lost.
+"""One conversation in three frameworks and plain Python, with a kill -9 after each: nothing is lost.
 
     python examples/many_frameworks.py
 
-It starts in a LangGraph graph on `TenutoSaver`, continues in the OpenAI Agents SDK, which calls a tool, and ends in a
-loop in Anthropic's style, which calls another. Each part is a separate process, killed after its last message. The
+It starts in a LangGraph graph on `TenutoSaver`, continues in the OpenAI Agents SDK, which calls a tool, and in Pydantic
+AI, and ends in plain Python: a loop in Anthropic's style, which calls another. Each part is a separate process, killed after its last message. The
 models are fakes, so that it runs offline; each checks that it sees all earlier messages. It needs
-`pip install "tenuto[langgraph,openai-agents]"`.
+`pip install "tenuto[langgraph,openai-agents,pydantic-ai]"`.
 """
 
 import argparse
@@ -85,6 +85,27 @@ def in_openai_agents(agent: Tenuto) -> None:
     assert "Shall I look for flights?" in shown, "and answered there"
 
 
+# -- Pydantic AI ---------------------------------------------------------------------------------------------------
+
+
+def in_pydantic_ai(agent: Tenuto) -> None:
+    from pydantic_ai import Agent
+    from pydantic_ai.messages import ModelResponse, TextPart
+    from pydantic_ai.models.function import FunctionModel
+
+    from tenuto.adapters.pydantic_ai import TenutoHistory
+
+    def model(messages: list[Any], _: Any) -> ModelResponse:
+        shown = str(messages)
+        assert "Lisbon in May" in shown, "what was said in LangGraph"
+        assert "TP 201 to Lisbon for 190" in shown, "what the tool answered in the OpenAI Agents SDK"
+        return ModelResponse(parts=[TextPart("It leaves at 09:40 and has a stop in Porto. Book it?")])
+
+    history = TenutoHistory(THREAD, agent)
+    result = asyncio.run(Agent(FunctionModel(model)).run("When does it leave?", message_history=history.messages))
+    history.add(result.new_messages())
+
+
 # -- a loop in Anthropic's style -----------------------------------------------------------------------------------
 
 
@@ -109,6 +130,7 @@ def made_up_claude(messages: list[dict[str, Any]]) -> dict[str, Any]:
     assert "Lisbon in May" in shown, "what was said in LangGraph"
     blocks = [block for message in messages for block in message["content"] if isinstance(message["content"], list)]
     results = {block["tool_use_id"]: block["content"] for block in blocks if block["type"] == "tool_result"}
+    assert "stop in Porto" in shown, "what was said in Pydantic AI"
     assert "TP 201" in str(results["call_1"]), "what the tool answered in the OpenAI Agents SDK"
     if "toolu_1" not in results:
         call = {"type": "tool_use", "id": "toolu_1", "name": "book", "input": {"flight": "TP 201"}}
@@ -118,7 +140,12 @@ def made_up_claude(messages: list[dict[str, Any]]) -> dict[str, Any]:
 
 # -- each part in a separate process, and a kill after each ----------------------------------------------------------
 
-PARTS = {"LangGraph": in_langgraph, "the OpenAI Agents SDK": in_openai_agents, "a loop of Anthropic's": in_anthropic}
+PARTS = {
+    "LangGraph": in_langgraph,
+    "the OpenAI Agents SDK": in_openai_agents,
+    "Pydantic AI": in_pydantic_ai,
+    "a loop of Anthropic's": in_anthropic,
+}
 
 
 def one_part(name: str, url: str) -> None:

@@ -51,6 +51,24 @@ LINKS = {
         "tests the private function that follows links; tenuto follows none"
     ),
 }
+BIDI = dict.fromkeys(
+    (
+        "test_initialize_bidi_agent_creates_new",
+        "test_initialize_bidi_agent_restores_existing",
+        "test_append_bidi_message",
+        "test_sync_bidi_agent",
+        "test_bidi_agent_no_conversation_manager",
+        "test_bidi_agent_unique_id_constraint",
+        "test_bidi_agent_messages_with_offset_zero",
+        "test_initialize_bidi_agent_skips_read_agent_for_new_session",
+        "test_initialize_bidi_agent_calls_read_agent_for_existing_session",
+    ),
+    "calls a method of the session manager that Strands 1.62 does not have any longer",
+)
+TEMP = dict.fromkeys(
+    ("test_session_state", "test_create_new_session_will_merge_states"),
+    "expects a session object to lose `temp:` state; since 2025 ADK's own services keep it until the invocation ends",
+)
 """Why a test of somebody else's fails with ours, by its name. Whatever else fails has no excuse, and is told."""
 
 
@@ -165,6 +183,28 @@ def anthropic(checkout: Path, to: Path) -> Row:
     return counted(f"`tests/lib/tools/memory_tools` of the Anthropic SDK {released(checkout)}", found, LINKS)
 
 
+def strands(checkout: Path, to: Path) -> Row:
+    text = (checkout / "tests/strands/session/test_repository_session_manager.py").read_text()
+    theirs = r"from tests\.fixtures\.mock_session_repository import MockedSessionRepository"
+    text = swapped(text, theirs, "from stand_in_frameworks import MockedSessionRepository")
+    (to / "test_sessions.py").write_text(text)
+    found = run(to, "test_sessions.py", alone=True)
+    return counted("`test_repository_session_manager.py` of Strands", found, BIDI)
+
+
+def adk(checkout: Path, to: Path) -> Row:
+    text = (checkout / "tests/unittests/sessions/test_session_service.py").read_text()
+    text = swapped(
+        text,
+        r"  return InMemorySessionService\(\)",
+        "  from stand_in_frameworks import adk_sessions\n  return adk_sessions()",
+    )
+    text = text.replace("SessionServiceType.IN_MEMORY, SessionServiceType.DATABASE]", "SessionServiceType.IN_MEMORY]")
+    (to / "test_sessions.py").write_text(text)
+    found = run(to, "test_sessions.py", alone=True)
+    return counted("`test_session_service.py` of Google ADK", found, TEMP)
+
+
 def shown(rows: list[Row]) -> list[str]:
     lines = ["| suite | tests | passed |", "|---|---|---|"]
     lines += [f"| {row.suite} | {row.tests} | {row.passed} |" for row in rows]
@@ -175,9 +215,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--openai-agents", type=Path)
     parser.add_argument("--anthropic", type=Path)
+    parser.add_argument("--strands", type=Path, help="with Strands installed, as in .venv-frameworks-agents")
+    parser.add_argument("--adk", type=Path, help="with Google ADK installed, as in .venv-frameworks-agents")
     given = parser.parse_args()
     rows = [claude(), langchain(), strings()]
-    for suite, checkout in ((openai_agents, given.openai_agents), (anthropic, given.anthropic)):
+    for suite, checkout in (
+        (openai_agents, given.openai_agents),
+        (anthropic, given.anthropic),
+        (strands, given.strands),
+        (adk, given.adk),
+    ):
         if checkout is not None:
             with tempfile.TemporaryDirectory() as folder:
                 rows.append(suite(checkout, Path(folder)))

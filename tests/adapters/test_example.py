@@ -1,4 +1,4 @@
-"""`examples/many_frameworks.py`: three frameworks, a kill behind each, one conversation."""
+"""`examples/many_frameworks.py`: four parts, a kill after each, one conversation."""
 
 import subprocess
 import sys
@@ -14,13 +14,13 @@ EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "many_frameworks.py
 
 
 @pytest.mark.slow
-def test_a_conversation_goes_through_three_frameworks_and_three_kills(tmp_path: Path) -> None:
+def test_a_conversation_goes_through_four_parts_and_four_kills(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
     command = [sys.executable, str(EXAMPLE), "--url", str(store)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert [line.rpartition(", ")[2] for line in lines[:3]] == ["exit -9"] * 3
+    assert [line.rpartition(", ")[2] for line in lines[:4]] == ["exit -9"] * 4
     assert lines[-1].endswith("assistant: Done: TP 201 is booked, reference QX7.")
     with Tenuto("tester", store) as agent:
         thread = agent.thread("trip-42")
