@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
-from tenuto.hooks.events import Call, Event
+from tenuto.hooks.events import Call, Event, SignFound
 
 
 class Metrics:
@@ -25,7 +25,7 @@ class Metrics:
                 self._calls[event.verb] += 1
                 self._errors[event.verb] += event.error is not None
                 self._seconds[event.verb] += event.seconds  # type: ignore[assignment] # a float counts, too
-            else:
+            elif isinstance(event, SignFound):
                 self._signs[event.kind] += 1
 
     @property

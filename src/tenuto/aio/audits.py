@@ -1,0 +1,13 @@
+"""The async API of audits."""
+
+from __future__ import annotations
+
+from tenuto.aio.bridge import Mirror, awaitable
+from tenuto.capabilities.audits import Audits
+
+
+class AsyncAudits(Mirror[Audits]):
+    """`Audits`, awaited."""
+
+    last = awaitable(Audits.last)
+    record = awaitable(Audits.record)
