@@ -10,19 +10,19 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tenuto.errors import InvalidInput
 from tenuto.kernel.clock import Clock
-from tenuto.kernel.contract import Backend
+from tenuto.kernel.contract import Backend, is_backend
 
 DEFAULT = ".tenuto/tenuto.db"
 
 
 def connect(
-    url: str | os.PathLike[str] | None,
+    url: str | os.PathLike[str] | Backend | None,
     *,
     durability: str = "full",
     clock: Clock | None = None,
     api_key: str | None = None,
 ) -> Backend:
-    """Return the backend for a URL or a path. The driver is imported here; nothing is opened yet."""
+    """Return the backend for a URL or a path, or the one given. The driver is imported here; nothing is opened yet."""
     if url is None:
         url = os.environ.get("TENUTO_URL") or default_path()
     if isinstance(url, str) and url.startswith(("http://", "https://")):
@@ -31,10 +31,12 @@ def connect(
         return RemoteBackend(url, api_key=api_key, clock=clock)
     if api_key is not None:
         raise InvalidInput("api_key belongs to a server's URL, https://host. Leave it out for this store.")
+    if not isinstance(url, str | os.PathLike) and is_backend(url):
+        return url
     if isinstance(url, os.PathLike):
         return _sqlite(os.fspath(url), {}, durability, clock)
     if not isinstance(url, str) or not url or "\x00" in url:
-        raise InvalidInput(f"A store must be a URL or a path, not {url!r}.")
+        raise InvalidInput(f"A store must be a URL, a path or a backend, not {url!r}.")
     scheme, colon, _ = url.partition(":")
     if not colon or len(scheme) < 2 or "/" in scheme or "\\" in scheme or "." in scheme:
         return _sqlite(url, {}, durability, clock)

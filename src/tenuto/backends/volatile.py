@@ -10,11 +10,12 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tenuto.errors import Closed, Conflict, InvalidInput, RequestExpired, RequestReused
+from tenuto.errors import Closed, Conflict, Damaged, InvalidInput, RequestExpired, RequestReused
 from tenuto.kernel import codec, keys
 from tenuto.kernel.bell import Bell
 from tenuto.kernel.clock import Clock, Steady, SystemClock
 from tenuto.kernel.contract import (
+    MAX_WRITES,
     NOT_BOTH,
     REQUEST_LIFE,
     AnyCheck,
@@ -34,6 +35,14 @@ from tenuto.kernel.contract import (
     validate_limit,
     validate_read,
     validate_scan,
+)
+from tenuto.kernel.loading import (
+    NOT_LINKED,
+    OTHER_CONTENT,
+    is_same_entry,
+    is_same_record,
+    place_of,
+    validate_load,
 )
 from tenuto.kernel.transact import request_time
 
@@ -104,10 +113,11 @@ class VolatileBackend:
         with self._lock:
             self._now()
             found = self._streams.get(stream, [])
+            gone = found[0].number - 1 if found else 0
             if reverse:
-                end = len(found) if after is None else max(0, min(after - 1, len(found)))
+                end = len(found) if after is None else max(0, min(after - 1 - gone, len(found)))
                 return found[max(0, end - limit) : end][::-1]
-            start = max(0, after or 0)
+            start = max(0, (after or 0) - gone)
             return found[start : start + limit]
 
     def commit(self, checks: Sequence[AnyCheck], writes: Sequence[Write], *, request: bytes | None = None) -> Commit:
@@ -143,6 +153,75 @@ class VolatileBackend:
             self._sweep(now)
         self._ring(writes)
         return outcome
+
+    def streams(self, prefix: bytes, *, after: bytes | None = None, limit: int = 100) -> list[bytes]:
+        """Return up to `limit` keys of streams with `prefix`, in key order."""
+        validate_scan(prefix, limit)
+        with self._lock:
+            self._now()
+            found = sorted(key for key in self._streams if key.startswith(prefix) and (after is None or key > after))
+            return found[:limit]
+
+    def load(self, records: Sequence[Record], entries: Mapping[bytes, Sequence[Entry]]) -> int:
+        """Store exported records and entries as they are, atomically; return how many were new."""
+        validate_load(records, entries)
+        with self._lock:
+            return self._load(records, entries)
+
+    def _load(self, records: Sequence[Record], entries: Mapping[bytes, Sequence[Entry]]) -> int:
+        now = self._now()
+        new = [record for record in records if self._is_new(record, now)]
+        placed = [self._placed(stream, given) for stream, given in entries.items()]
+        for record in new:
+            old = self._rows.get(record.key)
+            base = old.version if old else self._floors.get(keys.scope_of(record.key), 0)
+            if old is None or self._dead.pop(record.key, None) is not None:
+                insort(self._order, record.key)
+            self._set(record._replace(version=max(record.version, base + 1)))
+        for (stream, _), found in zip(entries.items(), placed, strict=True):
+            self._streams[stream] = found[1]
+        return len(new) + sum(count for count, _ in placed)
+
+    def _is_new(self, record: Record, now: float) -> bool:
+        if record.key in self._streams:
+            raise InvalidInput(NOT_BOTH)
+        live = self._live(record.key, now)
+        if live is not None and not is_same_record(live, record):
+            raise Conflict(OTHER_CONTENT, [record.key])
+        return live is None and (record.expires_at is None or record.expires_at > now)
+
+    def _placed(self, stream: bytes, given: Sequence[Entry]) -> tuple[int, list[Entry]]:
+        if stream in self._rows:
+            raise InvalidInput(NOT_BOTH)
+        stored = self._streams.get(stream, [])
+        place = place_of(given, stored[0].number, stored[-1].number) if stored else place_of(given, 0, 0)
+        for entry in place.there:
+            if not is_same_entry(stored[entry.number - stored[0].number], entry):
+                raise Conflict(OTHER_CONTENT, [stream])
+        before = self._chained(stream, place.before, place.before[0].previous if place.before else b"")
+        if before and before[-1].digest != stored[0].previous:
+            raise Damaged(NOT_LINKED)
+        start = stored[-1].digest if stored else given[0].previous
+        return len(place.before) + len(place.after), [*before, *stored, *self._chained(stream, place.after, start)]
+
+    def _chained(self, stream: bytes, given: Sequence[Entry], previous: bytes) -> list[Entry]:
+        made: list[Entry] = []
+        for entry in given:
+            own = codec.digest(stream, previous, codec.digest(entry.value))
+            made.append(entry._replace(digest=own, previous=previous, versions=tuple(entry.versions)))
+            previous = own
+        return made
+
+    def trim(self, stream: bytes, first: int) -> int:
+        """Remove the entries before number `first`, the oldest 1,000 at most, never the last; return how many."""
+        with self._lock:
+            self._now()
+            if stream in self._rows:
+                raise InvalidInput(NOT_BOTH)
+            found = self._streams.get(stream, [])
+            count = max(0, min(first - found[0].number, len(found) - 1, MAX_WRITES)) if found else 0
+            del found[:count]
+            return count
 
     def bell(self, stream: bytes) -> Bell:
         """Return a bell that is set by every commit to the stream."""
@@ -204,7 +283,7 @@ class VolatileBackend:
                 row = self._live(check.key, now)
                 actual = row.version if row else 0
             else:
-                actual = len(self._streams.get(check[0], ()))
+                actual = stream[-1].number if (stream := self._streams.get(check[0])) else 0
             if actual != check[1]:
                 different.append(check[0])
         if different:
@@ -216,14 +295,15 @@ class VolatileBackend:
         for write in writes:
             if type(write) is Forget:
                 stream = self._streams.get(write.stream, [])
-                for at in range(write.first - 1, min(write.last, len(stream))):
+                gone = stream[0].number - 1 if stream else 0
+                for at in range(max(0, write.first - 1 - gone), min(write.last - gone, len(stream))):
                     stream[at] = stream[at]._replace(value=b"", forgotten=True)
         for write in writes:
             if type(write) is Forget:
                 versions.append(write.last)
             elif type(write) is Append:
                 stream = self._streams.setdefault(write.stream, [])
-                number = len(stream) + 1
+                number = stream[-1].number + 1 if stream else 1
                 previous = stream[-1].digest if stream else b""
                 own = codec.digest(write.stream, previous, codec.digest(write.value))
                 written = max(now, stream[-1].written_at) if stream else now

@@ -26,7 +26,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import ormsgpack
 
 from tenuto.errors import Damaged, InvalidInput, NotStorable, TenutoError, UnknownType
-from tenuto.kernel.packing_errors import is_passing, noted, raised
+from tenuto.kernel.packing_errors import is_passing, noted, of_other_format, raised
 from tenuto.kernel.unregistered import Unregistered, unregistered
 
 FORMAT: Final = 1
@@ -77,7 +77,9 @@ def pack(value: Any) -> bytes:
         body = ormsgpack.packb(value, default=_LOWER[0], option=_OPTIONS)
     except TypeError as error:
         return _pack_again(value, error)
-    return _pack_walked(value) if _may_hold_nan(body) else body
+    if body.find(_FLOAT) >= 0 and _may_hold_nan(body):
+        return _pack_walked(value)
+    return body
 
 
 def fast_pack(value: Any) -> bytes:
@@ -118,11 +120,7 @@ def decode(data: bytes, find: Find | None = None) -> Any:
     `find` loads each large part that is stored separately; without it, the `Held` reference is returned in its place.
     """
     if not data or data[0] != FORMAT:
-        seen = data[0] if data else "none"
-        raise Damaged(
-            f"A stored value has format {seen}, which this version of tenuto cannot read. "
-            "If a newer version wrote it, upgrade tenuto; otherwise restore a backup."
-        )
+        raise of_other_format(data)
     try:  # `unpack` inlined: every read runs this
         return ormsgpack.unpackb(data[1:], ext_hook=_LIFT[0] if find is None else _finder(find))
     except (ValueError, TypeError) as error:

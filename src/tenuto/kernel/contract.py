@@ -14,7 +14,9 @@ A store holds two kinds of objects under byte keys, ordered as bytes:
 Every key begins with a tenant and a scope, and one call stays within one tenant. So a store can be
 partitioned by tenant, and a commit can be one script on one node of a cluster.
 
-`commit` is the only way to change anything. It is atomic, and durable when it returns.
+`commit` is the only way to change what is stored. It is atomic, and durable when it returns. Two more verbs move
+history without changing it: `load` stores exported records and entries exactly, and `trim` drops the oldest entries of a
+stream. `streams` lists the streams, which `scan` does not return.
 Every verb treats expired records as absent, by the time of `now()`.
 """
 
@@ -184,6 +186,31 @@ class Backend(Protocol):
         """
         ...
 
+    def streams(self, prefix: bytes, *, after: bytes | None = None, limit: int = 100) -> list[bytes]:
+        """Return up to `limit` keys of streams with `prefix`, in key order; `after` is the last key already seen.
+
+        The prefix must begin with a whole tenant. A page may read every key of the tenant: use large pages.
+        """
+        ...
+
+    def load(self, records: Sequence[Record], entries: Mapping[bytes, Sequence[Entry]]) -> int:
+        """Store exported records and entries with their times, versions and numbers; return how many were new.
+
+        Atomic, durable, and repeatable: what is already there is skipped. A key that holds something else is a `Conflict`
+        and nothing is stored. A deleted key gets a version above the deleted one. The entries of a stream must be
+        consecutive. They begin a stream, extend it, or precede its first entry; then they must link to it by their
+        digests (`Damaged`). The store computes the digests itself, beginning with `previous` of the first entry.
+        """
+        ...
+
+    def trim(self, stream: bytes, first: int) -> int:
+        """Remove the entries before number `first`, the oldest 1,000 at most; return how many were removed.
+
+        The last entry always stays, so the numbering continues. The first entry that stays keeps the digest of the one
+        before it: what is left can be verified, and `load` takes back only what was there.
+        """
+        ...
+
     def bell(self, stream: bytes) -> Bell:
         """Return a bell for a stream without a call to the store; the caller closes it.
 
@@ -214,7 +241,7 @@ class Backend(Protocol):
 
 @runtime_checkable
 class Copyable(Protocol):
-    """The one ability beyond the nine verbs: a store that is a file can be copied while in use.
+    """The one ability beyond the verbs: a store that is a file can be copied while in use.
 
     It is not part of the contract: a server is backed up by its own tools, and wrappers do not forward this method.
     """
@@ -226,8 +253,36 @@ class Copyable(Protocol):
         """
         ...
 
+    def scrub(self) -> bool:
+        """Remove the old bytes of what was deleted; return False if a client still reads them."""
+        ...
 
-_VERBS: Final = ("read", "scan", "entries", "commit", "bell", "now", "check", "stats", "close")
+
+class Rotation(NamedTuple):
+    """What a rotation of encryption keys has done."""
+
+    data_keys: int
+    """Number of data keys that the first key now protects; the newest seals what is written from now on."""
+    user_keys: int
+    """Number of records of users' keys that were sealed anew."""
+
+
+@runtime_checkable
+class Sealing(Protocol):
+    """What a store can do besides the verbs if it is encrypted."""
+
+    def rotate(self, tenant: str) -> Rotation:
+        """Protect a tenant's data keys with the first of the given keys; see `Store.rotate`."""
+        ...
+
+    def destroy_user_key(self, tenant: str, user: str) -> bool:
+        """Destroy the key of a user; see `Store.destroy_user_key`."""
+        ...
+
+
+_VERBS: Final = (
+    "read", "scan", "entries", "commit", "streams", "load", "trim", "bell", "now", "check", "stats", "close",
+)  # fmt: skip
 
 
 def is_backend(thing: object) -> TypeGuard[Backend]:

@@ -54,6 +54,10 @@ def _integer(number: int) -> bytes:
     return bytes([_ZERO - size]) + (number + (1 << 8 * size) - 1).to_bytes(size, "big")
 
 
+ENCRYPTION: Final = pack("tenuto", "encryption")
+"""Below a tenant: what belongs to the encryption of the tenant (`wrappers/encrypt`); its first record is the marker."""
+
+
 def unpack(key: bytes) -> tuple[Part, ...]:
     """Decode a key into its parts; the inverse of `pack`."""
     parts: list[Part] = []
@@ -68,16 +72,25 @@ def unpack(key: bytes) -> tuple[Part, ...]:
             if end < 0:
                 raise InvalidInput("Invalid key: a part has no terminator.")
             raw = key[at:end].replace(b"\x00\xff", b"\x00")
-            parts.append(raw.decode() if tag == _TEXT else raw)
+            parts.append(_decoded(raw) if tag == _TEXT else raw)
             at = end + 1
         elif _ZERO - 8 <= tag <= _ZERO + 8:
             size = abs(tag - _ZERO)
+            if at + size > len(key):
+                raise InvalidInput("Invalid key: a number is cut off.")
             number = int.from_bytes(key[at : at + size], "big")
             parts.append(number if tag >= _ZERO else number - (1 << 8 * size) + 1)
             at += size
         else:
             raise InvalidInput(f"Invalid key: unknown tag {tag:#04x}.")
     return tuple(parts)
+
+
+def _decoded(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise InvalidInput("Invalid key: a part is not UTF-8.") from None
 
 
 def tenant_of(key: bytes) -> bytes:

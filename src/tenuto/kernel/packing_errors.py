@@ -10,8 +10,12 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from tenuto.errors import Damaged, Encrypted, TenutoError
+
 R = TypeVar("R")
 _HOOK_FAILED: Final = ("ext_hook failed", "Type is not msgpack serializable")
+SEALED: Final = (b"\xe1", b"\xe2")
+"""How values begin that `wrappers/encrypt` has encrypted."""
 _last = threading.local()
 
 
@@ -42,3 +46,15 @@ def raised(error: Exception) -> BaseException:
 def is_passing(error: BaseException) -> bool:
     """Return whether an error says nothing about the value: an interrupt, or a lack of memory or of stack."""
     return not isinstance(error, Exception) or isinstance(error, MemoryError | RecursionError)
+
+
+def of_other_format(data: bytes) -> TenutoError:
+    """Return the error of a stored value that does not begin with the byte of the codec's format."""
+    if data[:1] in SEALED:
+        return Encrypted(
+            "A stored value is encrypted and no key was given. Nothing of it is returned. Pass encryption_key=."
+        )
+    return Damaged(
+        f"A stored value has format {data[0] if data else 'none'}, which this version of tenuto cannot read. "
+        "If a newer version wrote it, upgrade tenuto; otherwise restore a backup."
+    )

@@ -43,6 +43,7 @@ from tenuto.kernel import codec, keys
 from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.contract import AnyCheck, Append, Commit, Write
 from tenuto.kernel.work import Call, Work
+from tenuto.wrappers.encrypt import encrypted
 from tenuto.wrappers.tenant import Tenant
 
 Note = dict[str, Any]
@@ -245,8 +246,8 @@ def watch(notes: Notes, plan: Plan, url: str, agent: Any) -> Watch:
     def opened(where: Any, **options: Any) -> Any:
         return connect(where, **{**options, "clock": options.get("clock") or clock})
 
-    def confined(self: Tenant, backend: Any, tenant: str) -> None:
-        begin(self, backend, tenant + plan.tenant)
+    def confined(self: Tenant, backend: Any, tenant: str, unread: Any = None) -> None:
+        begin(self, backend, tenant + plan.tenant, unread)
 
     def watched_commit(self: Tenant, checks: Any, writes: Any, *, request: bytes | None = None) -> Commit:
         return watched.commit(commit, self, checks, writes, request=request)
@@ -258,7 +259,7 @@ def watch(notes: Notes, plan: Plan, url: str, agent: Any) -> Watch:
     step._Attempts._call = lambda self: watched.call(self, call(self))  # type: ignore[method-assign]
     if agent is not None:
         own = getattr(agent, "_sync", agent)
-        own._backend = own.kernel._backend = opened(url)
+        own._backend = own.kernel._backend = encrypted(opened(url), own._encryption)
         begin(own.kernel, own._backend, own.tenant + plan.tenant)
     return watched
 

@@ -18,7 +18,8 @@ class Confine:
         self._backend = backend
         self._shown = prefix
         self._prefix = keys.pack(tenant) + keys.pack(prefix)[:-1]  # no terminator: longer scopes begin with it too
-        self._opening = keys.pack(tenant, "tenuto")  # `Tenuto.open` reads it; nothing is ever there
+        # What a client reads when it opens: a key where nothing is, and whether the tenant is encrypted.
+        self._opening = (keys.pack(tenant, "tenuto"), keys.pack(tenant) + keys.ENCRYPTION)
 
     def _permit(self, touched: Iterable[bytes]) -> None:
         if not all(key.startswith(self._prefix) for key in touched):
@@ -29,7 +30,7 @@ class Confine:
 
     def read(self, keys: Sequence[bytes]) -> list[Record | None]:
         """Read permitted records."""
-        self._permit(key for key in keys if key != self._opening)
+        self._permit(key for key in keys if key not in self._opening)
         return self._backend.read(keys)
 
     def scan(
@@ -50,6 +51,21 @@ class Confine:
         """Commit to permitted records and streams."""
         self._permit(one[0] for one in (*checks, *writes))
         return self._backend.commit(checks, writes, request=request)
+
+    def streams(self, prefix: bytes, *, after: bytes | None = None, limit: int = 100) -> list[bytes]:
+        """List permitted streams."""
+        self._permit([prefix])
+        return self._backend.streams(prefix, after=after, limit=limit)
+
+    def load(self, records: Sequence[Record], entries: Mapping[bytes, Sequence[Entry]]) -> int:
+        """Load permitted records and streams."""
+        self._permit([*(record.key for record in records), *entries])
+        return self._backend.load(records, entries)
+
+    def trim(self, stream: bytes, first: int) -> int:
+        """Trim a permitted stream."""
+        self._permit([stream])
+        return self._backend.trim(stream, first)
 
     def bell(self, stream: bytes) -> Bell:
         """Return the notification of a permitted stream."""

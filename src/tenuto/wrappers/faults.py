@@ -76,6 +76,18 @@ class Faults:
         """Commit, unless a fault fires."""
         return self._faulty("commit", lambda: self._backend.commit(checks, writes, request=request))
 
+    def streams(self, prefix: bytes, *, after: bytes | None = None, limit: int = 100) -> list[bytes]:
+        """List streams, unless a fault fires."""
+        return self._faulty("streams", lambda: self._backend.streams(prefix, after=after, limit=limit))
+
+    def load(self, records: Sequence[Record], entries: Mapping[bytes, Sequence[Entry]]) -> int:
+        """Load, unless a fault fires."""
+        return self._faulty("load", lambda: self._backend.load(records, entries))
+
+    def trim(self, stream: bytes, first: int) -> int:
+        """Trim, unless a fault fires."""
+        return self._faulty("trim", lambda: self._backend.trim(stream, first))
+
     def bell(self, stream: bytes) -> Bell:
         """Return the backend's bell."""
         return self._backend.bell(stream)

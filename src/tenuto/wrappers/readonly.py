@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from tenuto.errors import ReadOnly as ReadOnlyError
 from tenuto.kernel.bell import Bell
 from tenuto.kernel.contract import AnyCheck, Backend, Commit, Entry, Finding, Record, Write
+
+_READ_ONLY: Final = "This view of the store is read-only. Use a writable client."
 
 
 class ReadOnly:
@@ -40,7 +42,19 @@ class ReadOnly:
         request: bytes | None = None,  # noqa: ARG002
     ) -> Commit:
         """Raise `ReadOnly`."""
-        raise ReadOnlyError("This view of the store is read-only. Use a writable client.")
+        raise ReadOnlyError(_READ_ONLY)
+
+    def streams(self, prefix: bytes, *, after: bytes | None = None, limit: int = 100) -> list[bytes]:
+        """List streams."""
+        return self._backend.streams(prefix, after=after, limit=limit)
+
+    def load(self, records: Sequence[Record], entries: Mapping[bytes, Sequence[Entry]]) -> int:  # noqa: ARG002
+        """Raise `ReadOnly`."""
+        raise ReadOnlyError(_READ_ONLY)
+
+    def trim(self, stream: bytes, first: int) -> int:  # noqa: ARG002
+        """Raise `ReadOnly`."""
+        raise ReadOnlyError(_READ_ONLY)
 
     def bell(self, stream: bytes) -> Bell:
         """Return the backend's bell."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tenuto.errors import Conflict, InvalidInput
+from tenuto.errors import Conflict, Encrypted, InvalidInput
 from tenuto.kernel import keys
 from tenuto.kernel.bell import Bell
 from tenuto.kernel.contract import (
@@ -30,13 +30,25 @@ _made: Any = tuple.__new__
 class Tenant:
     """Show a store as one tenant. Closing it closes the store."""
 
-    def __init__(self, backend: Backend, tenant: str) -> None:
+    def __init__(self, backend: Backend, tenant: str, unread: Backend | None = None) -> None:
         self._backend = backend
         self._prefix = keys.pack(keys.name(tenant, "tenant"))
+        self._unread = unread
+        """Where the first call looks whether the tenant is encrypted; None once it has."""
         self.now = backend.now
+
+    def _look(self, store: Backend) -> None:
+        if store.read([self._prefix + keys.ENCRYPTION])[0] is not None:
+            raise Encrypted(
+                "This tenant's data is encrypted and no key was given. Nothing was read or written. Pass "
+                "encryption_key=, or set $TENUTO_ENCRYPTION_KEY."
+            )
+        self._unread = None
 
     def read(self, keys: Sequence[bytes]) -> list[Record | None]:
         """Read the tenant's records."""
+        if self._unread is not None:
+            self._look(self._unread)
         prefix, cut = self._prefix, len(self._prefix)
         if len(keys) == 1:
             one = self._backend.read([prefix + keys[0]])[0]
@@ -48,6 +60,8 @@ class Tenant:
         self, prefix: bytes, *, after: bytes | None = None, limit: int = 100, reverse: bool = False
     ) -> list[Record]:
         """Scan the tenant's records."""
+        if self._unread is not None:
+            self._look(self._unread)
         start = None if after is None else self._prefix + after
         found = self._backend.scan(self._prefix + prefix, after=start, limit=limit, reverse=reverse)
         cut = len(self._prefix)
@@ -57,10 +71,14 @@ class Tenant:
         self, stream: bytes, *, after: int | None = None, limit: int = 100, reverse: bool = False
     ) -> list[Entry]:
         """Read entries of one of the tenant's streams."""
+        if self._unread is not None:
+            self._look(self._unread)
         return self._backend.entries(self._prefix + stream, after=after, limit=limit, reverse=reverse)
 
     def commit(self, checks: Sequence[AnyCheck], writes: Sequence[Write], *, request: bytes | None = None) -> Commit:
         """Commit to the tenant's records and streams."""
+        if self._unread is not None:
+            self._look(self._unread)
         prefix = self._prefix
         inner: list[Write] = []
         for write in writes:
@@ -76,6 +94,31 @@ class Tenant:
             return self._backend.commit(guards, inner, request=request)
         except Conflict as error:
             raise Conflict(str(error), [key[len(prefix) :] for key in error.keys]) from None
+
+    def streams(self, prefix: bytes, *, after: bytes | None = None, limit: int = 100) -> list[bytes]:
+        """List the tenant's streams."""
+        if self._unread is not None:
+            self._look(self._unread)
+        cut, start = len(self._prefix), None if after is None else self._prefix + after
+        return [key[cut:] for key in self._backend.streams(self._prefix + prefix, after=start, limit=limit)]
+
+    def load(self, records: Sequence[Record], entries: Mapping[bytes, Sequence[Entry]]) -> int:
+        """Load records and entries into the tenant."""
+        if self._unread is not None:
+            self._look(self._unread)
+        if not all(record.key for record in records) or not all(entries):
+            raise InvalidInput(EMPTY)
+        inner = [record._replace(key=self._prefix + record.key) for record in records]
+        try:
+            return self._backend.load(inner, {self._prefix + stream: given for stream, given in entries.items()})
+        except Conflict as error:
+            raise Conflict(str(error), [key[len(self._prefix) :] for key in error.keys]) from None
+
+    def trim(self, stream: bytes, first: int) -> int:
+        """Trim one of the tenant's streams."""
+        if self._unread is not None:
+            self._look(self._unread)
+        return self._backend.trim(self._prefix + stream, first)
 
     def bell(self, stream: bytes) -> Bell:
         """Return a bell for one of the tenant's streams."""

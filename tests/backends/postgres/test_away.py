@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from support import disk, pg_more, pg_server, tls
+from support.failover import Writers
 
 from tenuto.backends.postgres import PostgresBackend
 from tenuto.errors import ReadOnly, StorageFull, StorageUnavailable
@@ -92,47 +92,23 @@ def test_where_only_a_replica_is_left_it_is_said_that_nobody_takes_writes(pair: 
 
 
 @pytest.mark.slow
-def test_writers_follow_a_promotion_and_nothing_acknowledged_is_lost(pair: Pair) -> None:
+@pytest.mark.scorecard(10)
+def test_writers_follow_a_promotion_and_nothing_acknowledged_is_lost(pair: Pair, figures: Any) -> None:
     store = PostgresBackend(pair.url, timeout=20)
     store.open()
-    stop = threading.Event()
-    acknowledged: list[list[bytes]] = [[] for _ in range(4)]
-    doubtful = [0] * 4
-
-    def write(at: int) -> None:
-        n = 0
-        while not stop.is_set():
-            n += 1
-            request = new_request(store.now())
-            while True:  # as `transact.commit_once` does: what is not known to be applied is asked for by its id
-                try:
-                    store.commit([], [Append(keys.pack("t", "log", at), b"%d" % n)], request=request)
-                except StorageUnavailable as error:
-                    doubtful[at] += error.outcome == "unknown"
-                    time.sleep(0.02)
-                except ReadOnly:
-                    time.sleep(0.02)
-                else:
-                    acknowledged[at].append(b"%d" % n)
-                    break
-
-    threads = [threading.Thread(target=write, args=(at,)) for at in range(4)]
-    for thread in threads:
-        thread.start()
-    try:
-        pg_server.eventually(lambda: min(map(len, acknowledged)) > 30)
+    with Writers(store, ["t"] * 4) as writers:
+        writers.go_on()
+        killed = time.monotonic()
         pair.primary.kill()
         pair.replica.promote()
-        before = min(map(len, acknowledged))
-        pg_server.eventually(lambda: min(map(len, acknowledged)) > before + 30)
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    for at, told in enumerate(acknowledged):
-        found = [entry.value for entry in store.entries(keys.pack("t", "log", at), limit=10_000)]
-        assert found == told, "acknowledged and stored differ"
-    print(f"promotion: {sum(map(len, acknowledged))} acknowledged, {sum(doubtful)} replies lost and resolved")
+        writers.go_on()
+    told = writers.outcome(killed)
+    assert told["lost"] == 0
+    for stream, acknowledged in zip(writers.streams, writers.acknowledged, strict=True):
+        found = [entry.value for entry in store.entries(stream, limit=10_000)]
+        assert found[: len(acknowledged)] == [value for _, value in acknowledged], "acknowledged and stored differ"
+    figures(promotions=1, **told)
+    print(f"Postgres, a synchronous standby promoted: {told}")
     assert store.check() == []
     assert not store.stats()["replica"]
     store.close()

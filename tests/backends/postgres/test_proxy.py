@@ -52,10 +52,12 @@ def once(fate: Fate) -> Any:
 
 
 @pytest.mark.timeout(3600)
-def test_a_storm_of_faults_applies_nothing_twice_and_tells_no_untruth(server: Any, schema: str) -> None:
+@pytest.mark.scorecard(12)
+def test_a_storm_of_faults_applies_nothing_twice_and_tells_no_untruth(server: Any, schema: str, figures: Any) -> None:
     with proxied(server) as proxy:
         store, direct = through(proxy, schema, timeout=1), pg_server.backend(server, schema)
         told = campaign.run(store, direct, proxy, MARKS)
+        figures(calls=campaign.CALLS, doubled=0, wrong=0, faults=sum(proxy.happened.values()))
         assert told["applied"] > campaign.CALLS / 3
         assert proxy.happened[Fate.LATE] > campaign.CALLS / 100
         store.close()

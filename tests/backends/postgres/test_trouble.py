@@ -183,16 +183,32 @@ class Writer:
 
 
 @pytest.mark.slow
+@pytest.mark.scorecard(10)
 def test_killed_four_times_under_load_nothing_acknowledged_is_lost_and_every_lost_reply_resolved(
-    own_server: Any,
+    own_server: Any, figures: Any
 ) -> None:
+    killed_under_load(own_server, figures)
+
+
+@pytest.mark.slow
+@pytest.mark.scorecard(10, planted=True)
+def test_a_store_that_does_not_wait_for_the_disk_is_found_out(own_server: Any) -> None:
+    # given the planted bug: commits are acknowledged before they are written, and the server is slow to write
+    own_server.execute("ALTER SYSTEM SET wal_writer_delay = '10s'")
+    own_server.execute("ALTER SYSTEM SET wal_writer_flush_after = '1GB'")
+    own_server.execute("SELECT pg_reload_conf()")
+    with pytest.raises(AssertionError, match="acknowledged and stored differ"):
+        killed_under_load(own_server, lambda **told: None, kills=1, durability="process")
+
+
+def killed_under_load(own_server: Any, figures: Any, *, kills: int = 4, **options: Any) -> None:
     schema = pg_server.new_schema()
-    store = pg_server.backend(own_server, schema, timeout=20)
+    store = pg_server.backend(own_server, schema, timeout=20, **options)
     store.open()
     stop = threading.Event()
     writers = [Writer(store, n, stop) for n in range(4)]
     try:
-        for _ in range(4):
+        for _ in range(kills):
             before = sum(len(w.acknowledged) for w in writers)
             pg_server.eventually(lambda before=before: sum(len(w.acknowledged) for w in writers) > before + 100)
             own_server.kill()
@@ -213,6 +229,6 @@ def test_killed_four_times_under_load_nothing_acknowledged_is_lost_and_every_los
         assert writer.refused.isdisjoint(stored), "a commit said to be not applied was"
         assert writer.resolved == writer.lost
     lost = sum(w.lost for w in writers)
-    print(f"{sum(len(w.acknowledged) for w in writers)} acknowledged, {lost} replies lost and resolved")
+    figures(kills=kills, acknowledged=sum(len(w.acknowledged) for w in writers), lost=0, replies_lost_and_resolved=lost)
     assert store.check() == []
     store.close()

@@ -49,14 +49,29 @@ def sent(store, checks, writes, request, *, first, delivered=lambda: None):
 
 
 @pytest.mark.timeout(3600)
-def test_a_storm_of_faults_applies_nothing_twice_and_tells_no_untruth(valkey):
+@pytest.mark.scorecard(12)
+def test_a_storm_of_faults_applies_nothing_twice_and_tells_no_untruth(valkey, figures):
     prefix = fresh_prefix()
     with Proxy(valkey.address) as proxy:
         store = RedisBackend(valkey.url(at=proxy.port, prefix=prefix, timeout=1))
         direct = RedisBackend(valkey.url(prefix=prefix))
         told = campaign.run(store, direct, proxy, (b"EVALSHA",))
+        figures(calls=campaign.CALLS, doubled=0, wrong=0, faults=sum(proxy.happened.values()))
         assert told["applied"] > campaign.CALLS / 3
         assert proxy.happened[Fate.LATE] > campaign.CALLS / 100
+        store.close()
+        direct.close()
+
+
+@pytest.mark.scorecard(12, planted=True)
+def test_a_client_that_repeats_with_another_request_id_is_found_out(valkey, monkeypatch):
+    monkeypatch.setattr(campaign, "CALLS", 400)
+    prefix = fresh_prefix()
+    with Proxy(valkey.address) as proxy:
+        store = RedisBackend(valkey.url(at=proxy.port, prefix=prefix, timeout=1))
+        direct = RedisBackend(valkey.url(prefix=prefix))
+        with pytest.raises(AssertionError, match="worker"):
+            campaign.run(store, direct, proxy, (b"EVALSHA",), same_id=False)
         store.close()
         direct.close()
 

@@ -67,6 +67,7 @@ def test_two_names_of_one_file_are_one_store(path: Path) -> None:
 # -- backups and copies ------------------------------------------------------------------------------
 
 
+@pytest.mark.scorecard(17)
 def test_a_backup_of_a_busy_store_ends_and_is_of_one_moment(path: Path) -> None:
     # given a store of several thousand pages that is written to all the time
     agent, over, moment = filled(path, 3, durability="process"), threading.Event(), []
@@ -115,6 +116,7 @@ def test_a_backup_is_complete_and_not_in_use(path: Path) -> None:
     assert keys_of(beside(path, ".moved")) == 20
 
 
+@pytest.mark.scorecard(17, planted=True)
 def test_a_copy_of_the_file_alone_from_a_running_store_is_refused(path: Path) -> None:
     # given a client that has written, when the file alone is copied
     agent = filled(path)
@@ -193,6 +195,28 @@ def test_files_that_are_removed_or_replaced_are_noticed_by_the_next_commit(
     for _ in range(2):
         with pytest.raises(StorageUnavailable, match="removed or replaced"):
             agent.state.set("s", "late", 1)
+    agent.close()
+
+
+def test_another_client_of_a_removed_file_is_told_that_it_was_removed(path: Path) -> None:
+    # given a client with commits in its -wal, when the file is removed and another process opens the path
+    agent = Tenuto("a", path).open()
+    for number in range(50):
+        agent.state.set("s", f"k{number}", number)
+    path.unlink()
+    code = """
+        import sys
+        from tenuto import StorageUnavailable, Tenuto
+        try:
+            Tenuto("b", sys.argv[1]).state.get("s", "k1")
+        except StorageUnavailable as error:
+            print(error)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), path], capture_output=True, text=True, check=True
+    )
+    # then it does not blame the disk
+    assert "removed, replaced or cut" in done.stdout
     agent.close()
 
 

@@ -79,6 +79,7 @@ def test_an_upgraded_store_has_the_tables_of_a_new_one(path: Path, monkeypatch: 
     assert tables(path) == tables(path.with_name("new.db")) != before
 
 
+@pytest.mark.scorecard(17)
 def test_an_older_store_is_upgraded_after_a_backup(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Tenuto("a", path) as agent:
         agent.state.set("s", "k", "kept")
@@ -95,6 +96,7 @@ def test_an_older_store_is_upgraded_after_a_backup(path: Path, monkeypatch: pyte
         assert agent.state.get("s", "k") == "kept"
 
 
+@pytest.mark.scorecard(17)
 def test_a_migration_that_fails_halfway_leaves_the_store_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Tenuto("a", path) as agent:
         agent.state.set("s", "k", "kept")
@@ -109,6 +111,7 @@ def test_a_migration_that_fails_halfway_leaves_the_store_as_it_was(path: Path, m
     assert ("extra",) not in tables
 
 
+@pytest.mark.scorecard(17)
 def test_a_newer_format_is_refused_and_left_untouched(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, NEXT])
     Tenuto("a", path).open().close()

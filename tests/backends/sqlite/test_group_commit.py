@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tenuto.backends.sqlite import SqliteBackend
 from tenuto.backends.sqlite.group import GroupCommit, Job
 from tenuto.kernel import keys
@@ -152,3 +154,34 @@ def test_closing_does_first_what_waits_whatever_it_is(path: Path, held: Callable
     for thread in threads:
         thread.join(10)
     assert done == [1] * 6
+
+
+def test_a_second_interrupt_during_the_rollback_is_not_mistaken_for_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a commit that Control-C interrupts, and whose rollback the next Control-C interrupts
+    store = SqliteBackend(tmp_path / "store.db")
+    store.commit([], [Put(A, b"1")])
+    assert store._store is not None
+    writer = store._store.writer
+
+    def interrupted(*_: Any) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    def written_and_interrupted(*given: Any) -> None:
+        write(*given)
+        monkeypatch.setattr(writer, "abandon", interrupted)
+        raise KeyboardInterrupt
+
+    write = writer._add_commit
+    monkeypatch.setattr(writer, "_add_commit", written_and_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.commit([], [Put(A, b"2")])
+    assert writer.connection.in_transaction
+    # when the next commit begins
+    outcome = store.commit([], [Put(A, b"3")])
+    # then nothing of the interrupted one is left
+    assert outcome.versions == (2,)
+    assert store.check() == []
+    store.close()

@@ -76,17 +76,77 @@ def test_what_a_sweep_removed_is_known_to_a_client_that_was_open(quiet: Quiet) -
     assert two.check() == []
 
 
-def test_the_write_ahead_log_stays_small_under_steady_writes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writable, "CHECKPOINT_PAGES", 100)
-    backend = SqliteBackend(path, durability="process")
+PAGES = 100
+BOUND = 40 * PAGES * 4096
+
+
+def written_steadily(path: Path) -> int:
+    """Commit 3,000 times; return the largest size of the write-ahead log."""
+    backend, largest = SqliteBackend(path, durability="process"), 0
     log = path.with_name("store.db-wal")
-    largest = 0
     for n in range(3000):
         backend.commit([], [Put(A, b"%d" % n + b"x" * 1000), Append(LOG, b"x" * 100)])
         largest = max(largest, log.stat().st_size)
-    assert largest < 40 * 100 * 4096
-    assert path.stat().st_size > 100_000
     backend.close()
+    return largest
+
+
+@pytest.mark.scorecard(16)
+def test_the_write_ahead_log_stays_small_under_steady_writes(
+    path: Path, monkeypatch: pytest.MonkeyPatch, figures: Any
+) -> None:
+    monkeypatch.setattr(writable, "CHECKPOINT_PAGES", PAGES)
+    largest = written_steadily(path)
+    figures(commits=3_000, largest_log_kb=largest // 1024)
+    assert largest < BOUND
+    assert path.stat().st_size > 100_000
+
+
+@pytest.mark.slow
+@pytest.mark.scorecard(16)
+def test_the_write_ahead_log_stays_small_beside_readers_that_never_stop(
+    path: Path, monkeypatch: pytest.MonkeyPatch, figures: Any
+) -> None:
+    # given clients that scan and read entries all the time
+    monkeypatch.setattr(writable, "CHECKPOINT_PAGES", PAGES)
+    over, scans = threading.Event(), [0]
+    SqliteBackend(path).open()
+
+    def read() -> None:
+        reader = SqliteBackend(path)
+        while not over.is_set():
+            reader.scan(keys.pack("t"))
+            reader.entries(LOG, limit=1_000)
+            scans[0] += 1
+        reader.close()
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for one in readers:
+        one.start()
+    try:
+        largest = written_steadily(path)
+    finally:
+        over.set()
+        for one in readers:
+            one.join()
+    figures(commits=3_000, concurrent_scans=scans[0], largest_log_kb=largest // 1024)
+    assert scans[0]
+    assert largest < BOUND
+
+
+@pytest.mark.slow
+@pytest.mark.scorecard(16, planted=True)
+def test_a_reader_that_holds_its_transaction_open_is_found_out(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given the planted bug: a cursor that stays open
+    monkeypatch.setattr(writable, "CHECKPOINT_PAGES", PAGES)
+    SqliteBackend(path).commit([], [Put(A, b"1")])
+    reader = apsw.Connection(str(path))
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM records").fetchall()
+    largest = written_steadily(path)
+    reader.close()
+    print(f"planted bug: the log grows to {largest // 1024} KB")
+    assert largest > BOUND
 
 
 @pytest.mark.parametrize("error", [apsw.BusyError, apsw.IOError, apsw.FullError])

@@ -19,7 +19,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import psycopg
@@ -33,6 +33,7 @@ from tenuto.backends.postgres.bells import Notifier, listen, name_of
 from tenuto.backends.postgres.calls import Calls, Refused, fetch
 from tenuto.backends.postgres.check import check_rows, figures
 from tenuto.backends.postgres.connections import Line, Pool
+from tenuto.backends.postgres.moving import Moving
 from tenuto.backends.postgres.url import conninfo, number, split
 from tenuto.backends.postgres.wire import Parameter, statement
 from tenuto.errors import Closed, InvalidInput, NewerFormat, RequestExpired, StorageUnavailable, TenutoError
@@ -52,6 +53,7 @@ from tenuto.kernel.contract import (
     validate_read,
     validate_scan,
 )
+from tenuto.kernel.loading import validate_load
 from tenuto.kernel.transact import is_first_use, new_request, request_time
 
 Durability = Literal["full", "process"]
@@ -91,6 +93,7 @@ class PostgresBackend:
         name = schema_of.schema_name(self.schema)
         self._sql = reading.statements(self.schema)
         self._commit_any, self._commit_one = committing.any_statement(name), committing.one_statement(name)
+        self._moving = Moving(self.schema)
         self._sweep_sql = statement(f"SELECT {name}.sweep_v1($1, $2, $3)", "double", "bytea", "integer")
         self._conninfo, self.place = conninfo(base, self._timeout)
         self._wait = b"%dms" % max(1, int(self._timeout * 800))
@@ -187,6 +190,34 @@ class PostgresBackend:
         if not done.repeated:
             self._clock.heard(done.at, sent)
         return done, watched
+
+    def streams(self, prefix: bytes, *, after: bytes | None = None, limit: int = 100) -> list[bytes]:
+        """Return up to `limit` keys of streams with `prefix`, in key order."""
+        validate_scan(prefix, limit)
+        self.open()
+        return reading.streams(self._calls.ask, self._sql, prefix, after=after, limit=limit)
+
+    def load(self, records: Sequence[Record], entries: Mapping[bytes, Sequence[Entry]]) -> int:
+        """Store exported records and entries unchanged, in one transaction; return how many were new."""
+        validate_load(records, entries)
+        self.open()
+        return self._moved(lambda line: self._moving.load(line, records, entries, self.now()))
+
+    def trim(self, stream: bytes, first: int) -> int:
+        """Remove up to 1,000 of the entries before `first`, never the last one; return how many."""
+        self.open()
+        return self._moved(lambda line: self._moving.trim(line, stream, first))
+
+    def _moved(self, work: Callable[[Line], int]) -> int:
+        """Run repeatable work in a transaction that is as durable as a commit."""
+
+        def durably(line: Line) -> int:
+            with line.transaction():
+                mode = "on" if self.durability == "full" else "off"
+                line.execute(f"SET LOCAL synchronous_commit = {mode}".encode())
+                return work(line)
+
+        return self._calls.run(durably)
 
     def bell(self, stream: bytes) -> Bell:
         """Return a bell, live unless a pooler prevents notifications."""

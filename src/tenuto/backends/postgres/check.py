@@ -54,14 +54,19 @@ def _check_entries(ask: Ask, schema: str) -> list[Finding]:
     while page := ask(sql, (*last, _PAGE)):
         for tenant, key, *row in page:
             whole = rows.tenant_prefix(tenant) + key
-            if whole != stream:
+            begins = whole != stream
+            if begins:
                 before, stream = _BEFORE_THE_FIRST, whole
             try:
                 entry = rows.verified_entry(whole, row)
             except Damaged as error:
                 findings.append(Finding("damage", str(error)))
                 continue
-            if entry.number != before.number + 1 or entry.previous != before.digest:
+            if begins and entry.number > 1:
+                first = ask(f"SELECT first FROM {schema}.streams WHERE tenant = %s AND key = %s", (tenant, key))  # noqa: S608
+                if first and first[0][0] == entry.number:  # it was trimmed
+                    before = entry
+            if entry is not before and (entry.number != before.number + 1 or entry.previous != before.digest):
                 where = f"Entry {entry.number} of {rows.shown(whole)}"
                 findings.append(Finding("chain", f"{where} does not follow the entry before it."))
             before = entry
@@ -86,7 +91,7 @@ def _check_heads(ask: Ask, schema: str) -> list[Finding]:
                 findings.append(Finding("chain", f"The end of {name} is not its last entry."))
         last = (page[-1][0], page[-1][1])
     lost = ask(
-        f"SELECT tenant, stream FROM {schema}.entries e WHERE number = 1 AND NOT EXISTS "  # noqa: S608
+        f"SELECT DISTINCT tenant, stream FROM {schema}.entries e WHERE NOT EXISTS "  # noqa: S608
         f"(SELECT FROM {schema}.streams s WHERE s.tenant = e.tenant AND s.key = e.stream) LIMIT 100",
         (),
     )

@@ -29,6 +29,8 @@ class Statements(NamedTuple):
     down: Statement
     entries_up: Statement
     entries_down: Statement
+    first: Statement
+    streams: Statement
 
 
 def statements(schema: str) -> Statements:
@@ -47,6 +49,14 @@ def statements(schema: str) -> Statements:
         statement(f"{within} DESC LIMIT $5", *scanned),
         statement(f"{entry} LIMIT $5", *followed),
         statement(f"{entry} DESC LIMIT $5", *followed),
+        statement(f"SELECT first FROM {name}.streams WHERE tenant = $1 AND key = $2", "text", "bytea"),  # noqa: S608
+        statement(
+            f"SELECT key FROM {name}.streams WHERE tenant = $1 AND key >= $2 AND key < $3 ORDER BY key LIMIT $4",  # noqa: S608
+            "text",
+            "bytea",
+            "bytea",
+            "integer",
+        ),
     )
 
 
@@ -94,4 +104,22 @@ def entries(ask: Ask, sql: Statements, stream: bytes, *, after: int | None, limi
     bounds = wire.bigint(low), wire.bigint(high), wire.integer(limit)
     stored = ask(sql.entries_down if reverse else sql.entries_up, (tenant, stream[len(prefix) :], *bounds))
     found = [rows.verified_entry(stream, row) for row in stored]
-    return rows.consecutive(stream, found, None if reverse else low + 1, reverse=reverse)
+    first = None if reverse else low + 1
+    if found and first is not None and found[0].number > first:
+        trimmed = ask(sql.first, (tenant, stream[len(prefix) :]))
+        # Another client may trim between the two statements: then the entries read are from before.
+        first = max(first, min(found[0].number, trimmed[0][0] if trimmed else 1))
+    return rows.consecutive(stream, found, first, reverse=reverse)
+
+
+def streams(ask: Ask, sql: Statements, prefix: bytes, *, after: bytes | None, limit: int) -> list[bytes]:
+    """Return keys of streams with a prefix, in key order."""
+    whole, tenant = rows.tenant_of(prefix)
+    assert tenant is not None
+    high = keys.after_prefix(prefix)
+    low = prefix if after is None else max(prefix, after + b"\x00")
+    if not low.startswith(whole) or (high is not None and high <= low):
+        return []
+    cut = len(whole)
+    end = high[cut:] if high is not None and high.startswith(whole) else rows.END
+    return [whole + row[0] for row in ask(sql.streams, (tenant, low[cut:], end, wire.integer(limit)))]

@@ -145,6 +145,13 @@ MIGRATIONS: list[Migration] = [
         1,
         1,
     ),
+    Migration(
+        3,
+        "trimmed streams",
+        "ALTER TABLE {schema}.streams ADD COLUMN first bigint NOT NULL DEFAULT 1; -- the first entry's number\n",
+        1,
+        1,
+    ),
 ]
 
 _SETUP: Final = """

@@ -31,6 +31,7 @@ from tenuto.backends.redis import bells, commit_lua, reading, rows, scripts
 from tenuto.backends.redis import check as checking
 from tenuto.backends.redis import commit as committing
 from tenuto.backends.redis.calls import Calls
+from tenuto.backends.redis.moving import Moving
 from tenuto.backends.redis.server import inspect
 from tenuto.backends.redis.url import parsed, valid_prefix, valid_seconds
 from tenuto.errors import Closed, InvalidInput, RequestExpired, TenutoError
@@ -48,6 +49,7 @@ from tenuto.kernel.contract import (
     validate_read,
     validate_scan,
 )
+from tenuto.kernel.loading import validate_load
 from tenuto.kernel.transact import is_first_use, new_request
 
 Durability = Literal["full", "process"]
@@ -93,6 +95,7 @@ class RedisBackend:
         for close in (calls.connections.close, self._listener.close):
             weakref.finalize(self, close)  # close the connections of a client that was dropped without close()
         self._names: dict[bytes, tuple[bytes, ...]] = {}
+        self._moving = Moving(self._replied, self._written, self.entries)
         self._commits = 0
         self._left_behind = 0
 
@@ -167,6 +170,29 @@ class RedisBackend:
         if not done.repeated:
             self._clock.heard(done.at, sent)
         return done
+
+    def streams(self, prefix: bytes, *, after: bytes | None = None, limit: int = 100) -> list[bytes]:
+        """Return up to `limit` keys of streams with `prefix`, in key order. Each call reads all keys of the tenant."""
+        validate_scan(prefix, limit)
+        self.open()
+        return self._moving.streams(prefix, after, limit)
+
+    def load(self, records: Sequence[Record], entries: Mapping[bytes, Sequence[Entry]]) -> int:
+        """Store exported records and entries unchanged, atomically and durably; return how many were new."""
+        validate_load(records, entries)
+        self.open()
+        return self._moving.load(records, entries, self._given())
+
+    def trim(self, stream: bytes, first: int) -> int:
+        """Remove up to 1,000 of the entries before `first`, never the last one; return how many."""
+        self.open()
+        return self._moving.trim(stream, first, self._given())
+
+    def _written(self, script: scripts.Script, tenant: bytes, arguments: Sequence[Any]) -> Any:
+        reply = self._calls.commit(script, self._named(tenant), arguments, None)
+        if type(reply) is list and reply[0] == b"newer":
+            raise committing.refused(b"newer", (), tenant)
+        return reply
 
     def bell(self, stream: bytes) -> Bell:
         """Return a bell that is live on a server and with Sentinel; on a cluster, watchers poll."""

@@ -77,7 +77,8 @@ def _check_heads(calls: Calls, place: Place, prefix: bytes, tenant: bytes) -> li
 
 def _check_stream(calls: Calls, names: list[bytes], tenant: bytes, field: bytes, head: rows.Head) -> list[Finding]:
     findings: list[Finding] = []
-    previous, number = b"", 0
+    previous, number = b"", int(head.expires)  # so many entries were trimmed
+    trimmed = number
     while number < head.version:
         _, *stored = calls.run(ENTRIES, names, (field, number, _PAGE, "up"))
         if not stored:
@@ -89,7 +90,7 @@ def _check_stream(calls: Calls, names: list[bytes], tenant: bytes, field: bytes,
             except Damaged as error:
                 findings.append(Finding("damage", str(error)))
                 continue
-            broken = entry.previous != previous or (
+            broken = (entry.previous != previous and number != trimmed + (trimmed > 0)) or (
                 number == head.version and entry.digest.hex() != head.digest.decode()
             )
             if broken:

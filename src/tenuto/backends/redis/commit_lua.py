@@ -66,7 +66,7 @@ local function fast_path()
   local now = time(ARGV[1], clock)
   if request ~= '' and (now - tonumber(ARGV[3]) > LIFE or recorded()) then return end
 
-  local assigned, version, number, previous, before, body
+  local assigned, version, number, previous, before, body, trimmed
   if put then
     body = sub(own, 1, -17)
     local kind, held, _, expires = unpack('>BdddH', body)
@@ -77,13 +77,14 @@ local function fast_path()
   end
   if add then
     body = sub(tip, 1, -17)
-    local kind, held, written = unpack('>BdddH', body)
+    local kind, held, written, gone = unpack('>BdddH', body)
+    trimmed = gone
     if kind ~= 2 or held >= MOST or sub(sha(body .. stream), 1, 16) ~= sub(tip, -16) then return end
     number, before, previous = held + 1, math.max(now, written), sub(body, 28)
     assigned = (assigned and assigned .. ',' or '') .. string.format('%.0f', number)
   end
 
-  local stamp = string.char(1) .. pack('>d', now)
+  local stamp = sub(clock, 1, 1) .. pack('>d', now)
   if put then
     body = pack('>BdddH', 0, version, now, 0, tonumber(ARGV[put + 2])) .. ARGV[put + 3]
     own = body .. sub(sha(body .. field), 1, 16)
@@ -91,7 +92,7 @@ local function fast_path()
   if add then
     local entry = pack('>ddH', number, before, #assigned) .. assigned .. previous .. ARGV[add + 3]
     local chained = sub(sha(entry .. stream), 1, 32)
-    body = pack('>BdddH', 2, number, before, 0, tonumber(ARGV[add + 2])) .. chained
+    body = pack('>BdddH', 2, number, before, trimmed, tonumber(ARGV[add + 2])) .. chained
     tip = body .. sub(sha(body .. stream), 1, 16)
     -- decided: write
     if put then
@@ -126,7 +127,7 @@ local found = fetch(heads, fields)
 local clock = found[1]
 if newer(clock) then return {'newer'} end
 local now = time(ARGV[1], clock)
-local stamp = string.char(1) .. struct.pack('>d', now)
+local stamp = (clock and string.sub(clock, 1, 1) or string.char(1)) .. struct.pack('>d', now)
 
 -- a request that was applied before is answered before the checks
 local refused = recorded()
@@ -278,7 +279,7 @@ for i = first, #ARGV, 6 do
     one.written, one.digest, one.scope = when, own, scope
     if versions[n] == last[field] then
       set_heads[#set_heads + 1] = field
-      set_heads[#set_heads + 1] = sealed(field, 2, versions[n], when, 0, scope, own)
+      set_heads[#set_heads + 1] = sealed(field, 2, versions[n], when, one.expires, scope, own)
     end
   elseif op == 'p' then
     local expires = 0

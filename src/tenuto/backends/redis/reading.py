@@ -91,7 +91,8 @@ def entries(
     known = rows.head(field, head, tenant)
     if known.kind != rows.STREAM:
         return []
-    first = (after or 0) + 1 if not reverse else min(known.version, (after or known.version + 1) - 1)
+    trimmed = int(known.expires)
+    first = max(after or 0, trimmed) + 1 if not reverse else min(known.version, (after or known.version + 1) - 1)
     step = -1 if reverse else 1
     found = [rows.entry(field, first + step * at, raw, tenant) for at, raw in enumerate(stored)]
     for one, other in pairwise(found):

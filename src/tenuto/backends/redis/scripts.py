@@ -2,7 +2,7 @@
 
 The data of a tenant is in seven keys with one hash tag, so that a script runs on one node:
 
-    heads     hash  field -> metadata of a key, without its value; and "clock" -> format and last time
+    heads     hash  field -> metadata of a key, without its value; and "clock" -> format (2: a stream was trimmed) and last time
     values    hash  field -> the value of a record that is not a tombstone
     order     zset  fields of `values`, all with score 0, so that they sort as bytes
     entries   hash  number and field of a stream -> one entry
@@ -11,7 +11,7 @@ The data of a tenant is in seven keys with one hash tag, so that a script runs o
     due       zset  field -> when a record expires, or a tombstone may be purged
 
 A field is a key without its tenant. A head has kind (0 record, 1 tombstone, 2 stream), version (of a
-stream: its last number), written, expires (0: never), the length of the scope within the field, and a
+stream: its last number), written, expires (0: never; of a stream: how many entries were trimmed), the length of the scope within the field, and a
 digest (of the value; of a stream: of its last entry). It ends with a seal over all of this and the field,
 which scripts verify. Decisions never read values.
 
@@ -73,7 +73,7 @@ local function time(given, clock)
 end
 
 local function newer(clock)
-  return clock and string.byte(clock) > 1
+  return clock and string.byte(clock) > 2
 end
 """
 
@@ -145,14 +145,15 @@ if newer(found[1]) then return {'newer'} end
 local head = found[2]
 if not head then return {''} end
 local last = struct.unpack('>d', head, 2)
+local gone = #head > 27 and struct.unpack('>d', head, 18) or 0
 local limit = tonumber(ARGV[3])
 local from, to, step
 if ARGV[4] == 'up' then
-  from = (tonumber(ARGV[2]) or 0) + 1
+  from = math.max(gone, tonumber(ARGV[2]) or 0) + 1
   to, step = math.min(last, from + limit - 1), 1
 else
   from = math.min(last, (tonumber(ARGV[2]) or (last + 1)) - 1)
-  to, step = math.max(1, from - limit + 1), -1
+  to, step = math.max(gone + 1, from - limit + 1), -1
 end
 local fields = {}
 for n = from, to, step do fields[#fields + 1] = struct.pack('>d', n) .. ARGV[1] end
@@ -186,7 +187,9 @@ for i = 1, #page[2], 2 do
   local field = page[2][i]
   local head = redis.call('HGET', heads, string.sub(field, 9))
   local last = head and #head > 27 and string.byte(head) == 2 and struct.unpack('>d', head, 2) or 0
-  if #field < 9 or struct.unpack('>d', field) > last then out[#out + 1] = field end
+  local gone = last > 0 and struct.unpack('>d', head, 18) or 0
+  local number = #field >= 9 and struct.unpack('>d', field) or 0
+  if number > last or number <= gone then out[#out + 1] = field end
 end
 return out
 """,
@@ -200,3 +203,62 @@ return {redis.call('HLEN', values), redis.call('ZCARD', order), redis.call('HLEN
         redis.call('HLEN', floors), redis.call('ZCARD', requests)}
 """,
 )
+
+STREAMS: Final = script(
+    COMMON,
+    """
+-- ARGV: cursor, page size, the prefix of the fields. Returns the next cursor, then the fields of streams.
+local page = redis.call('HSCAN', heads, ARGV[1], 'COUNT', ARGV[2])
+local out = {page[1]}
+for i = 1, #page[2], 2 do
+  local field, head = page[2][i], page[2][i + 1]
+  if field ~= 'clock' and #head > 27 and string.byte(head) == 2 and string.sub(field, 1, #ARGV[3]) == ARGV[3] then
+    out[#out + 1] = field
+  end
+end
+return out
+""",
+)
+
+MOVE: Final = script(
+    COMMON,
+    """
+-- ARGV: format, time, number of fields, then each field and the head that it must have ('' none); number of heads to
+-- set, each field and head; number of values, each field and value; number of entries, each name and entry; number of
+-- names of entries to delete, each; number of due times, each time and field; fields to remove from due.
+-- Returns 'ok', or 'changed' if a head differs: then nothing was written.
+local at = 3
+local function take(width)
+  local count, out = tonumber(ARGV[at]), {}
+  for i = 1, count * width do out[i] = ARGV[at + i] end
+  at = at + count * width + 1
+  return out
+end
+local expected, fields = take(2), {}
+for i = 1, #expected, 2 do fields[#fields + 1] = expected[i] end
+local clock = redis.call('HGET', heads, 'clock')
+if newer(clock) then return {'newer'} end
+for i, raw in ipairs(fetch(heads, fields)) do
+  if (raw or '') ~= expected[2 * i] then return {'changed'} end
+end
+local format = math.max(tonumber(ARGV[1]), clock and string.byte(clock) or 1)
+local new_heads, new_values, new_entries, gone, due_at, live = take(2), take(2), take(2), take(1), take(2), take(1)
+new_heads[#new_heads + 1] = 'clock'
+new_heads[#new_heads + 1] = string.char(format) .. struct.pack('>d', time(ARGV[2], clock))
+many('HDEL', entries, gone)
+many('HSET', heads, new_heads)
+many('HSET', values, new_values)
+many('HSET', entries, new_entries)
+local ordered = {}
+for i = 1, #new_values, 2 do
+  ordered[#ordered + 1] = 0
+  ordered[#ordered + 1] = new_values[i]
+end
+many('ZADD', order, ordered)
+many('ZADD', due, due_at)
+many('ZREM', due, live)
+return 'ok'
+""",
+)
+
+FLOORS: Final = script(COMMON, "-- ARGV: scopes. Returns the floor of each.\nreturn fetch(floors, ARGV)\n")

@@ -36,6 +36,7 @@ from tenuto.kernel.contract import (
     validate_read,
     validate_scan,
 )
+from tenuto.kernel.loading import validate_load
 from tenuto.kernel.transact import is_first_use, new_request
 
 _DEFAULT: Final = keys.pack("default")
@@ -124,6 +125,36 @@ class RemoteBackend:
         now, result = self._calls.call("commit", body, tenant=tenant, commit=True, request=request)
         self._clock.heard(now, sent)
         return wire.outcome_of(result)
+
+    def streams(self, prefix: bytes, *, after: bytes | None = None, limit: int = 100) -> list[bytes]:
+        """Return up to `limit` keys of streams with `prefix`, in key order."""
+        validate_scan(prefix, limit)
+        self.open()
+        tenant = self._tenant_of(prefix)
+        rest = None if after is None else after[len(tenant) :]
+        return [tenant + key for key in self._called("streams", [prefix[len(tenant) :], rest, limit], tenant)]
+
+    def load(self, records: Sequence[Record], entries: Mapping[bytes, Sequence[Entry]]) -> int:
+        """Store exported records and entries unchanged; return how many were new. Repeating it is safe."""
+        validate_load(records, entries)
+        first = next(iter([*(record.key for record in records), *entries]), None)
+        if first is None:
+            return 0
+        self.open()
+        tenant = self._tenant_of(first)
+        return self._written("load", wire.load_body(records, entries, len(tenant)), tenant)
+
+    def trim(self, stream: bytes, first: int) -> int:
+        """Remove up to 1,000 of the entries before `first`, never the last one; return how many."""
+        self.open()
+        tenant = self._tenant_of(stream)
+        return self._written("trim", wire.packed([stream[len(tenant) :], first]), tenant)
+
+    def _written(self, verb: str, body: bytes, tenant: bytes) -> int:
+        sent = moment()
+        now, result = self._calls.call(verb, body, tenant=tenant, commit=True)
+        self._clock.heard(now, sent)
+        return int(result)
 
     def bell(self, stream: bytes) -> Bell:
         """Return the notification of a stream, by long poll."""

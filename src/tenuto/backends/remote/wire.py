@@ -7,7 +7,7 @@ Keys on the wire have no tenant: the server adds the tenant of the API key.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
 import ormsgpack
@@ -19,7 +19,7 @@ from tenuto.kernel.contract import AnyCheck, Append, Check, CheckEnd, Commit, De
 PROTOCOL: Final = 1
 MEDIA: Final = "application/vnd.tenuto+msgpack"
 HELLO: Final = "/kernel"
-VERBS: Final = ("read", "scan", "entries", "commit", "watch", "check", "stats")
+VERBS: Final = ("read", "scan", "entries", "commit", "streams", "load", "trim", "watch", "check", "stats")
 _WRITES: Final[tuple[type, ...]] = (Put, Delete, Append, Forget)
 _CHECKS: Final[tuple[type, ...]] = (Check, CheckEnd)
 _ERRORS: Final[dict[str, type[TenutoError]]] = {
@@ -143,6 +143,50 @@ def entry_of(raw: Sequence[Any]) -> Entry:
     """Decode an entry."""
     number, value, at, digest, previous, versions, forgotten = raw
     return Entry(number, value, at, digest, previous, tuple(versions), forgotten)
+
+
+def load_body(records: Sequence[Record], entries: Mapping[bytes, Sequence[Entry]], cut: int) -> bytes:
+    """Encode the rows of a load; `cut` is the length of the tenant, which every key loses."""
+    return packed(
+        [
+            [(one.key[cut:], *one[1:]) for one in records],
+            [
+                (stream[cut:], [(*one[:5], list(one.versions), one.forgotten) for one in given])
+                for stream, given in entries.items()
+            ],
+        ]
+    )
+
+
+def load_of(body: bytes) -> tuple[list[Record], dict[bytes, list[Entry]]]:
+    """Decode the rows of a load; `InvalidInput` if it is malformed."""
+    rows, streams = arguments_of(body, (list,), (list,))
+    records = [Record(*_typed(one, _RECORD)) for one in rows]
+    if not all(_is_pair(one) for one in streams):
+        raise _malformed("call")
+    found = {stream: [_entry_in(one) for one in given] for stream, given in streams}
+    return records, found
+
+
+def _entry_in(raw: Any) -> Entry:
+    number, value, at, own, previous, versions, forgotten = _typed(raw, _ENTRY)
+    if any(type(version) is not int for version in versions):
+        raise _malformed("call")
+    return Entry(number, value, float(at), own, previous, tuple(versions), forgotten)
+
+
+def _is_pair(one: Any) -> bool:
+    return isinstance(one, list) and len(one) == 2 and type(one[0]) is bytes and type(one[1]) is list
+
+
+def _typed(given: Any, kinds: Sequence[tuple[type, ...]]) -> list[Any]:
+    if isinstance(given, list) and len(given) == len(kinds) and all(map(_is_one_of, given, kinds)):
+        return given
+    raise _malformed("call")
+
+
+_RECORD: Final[tuple[tuple[type, ...], ...]] = ((bytes,), (bytes,), (int,), (int, float), (int, float, type(None)))
+_ENTRY: Final[tuple[tuple[type, ...], ...]] = ((int,), (bytes,), (int, float), (bytes,), (bytes,), (list,), (bool,))
 
 
 def _malformed(what: str) -> InvalidInput:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,7 @@ from tenuto.backends.sqlite.commit import CommitJob, WorkJob, Writer
 from tenuto.backends.sqlite.connections import Handle, Readers
 from tenuto.backends.sqlite.group import GroupCommit
 from tenuto.backends.sqlite.loss import Loss
+from tenuto.backends.sqlite.moving import Loading, Trimming
 from tenuto.backends.sqlite.requests import find_last
 from tenuto.backends.sqlite.upkeep import run_upkeep
 from tenuto.backends.sqlite.writable import WritableStore
@@ -46,6 +48,7 @@ from tenuto.kernel.contract import (
     validate_read,
     validate_scan,
 )
+from tenuto.kernel.loading import validate_load
 from tenuto.kernel.wake import Wake
 
 Durability = Literal["full", "process"]
@@ -143,6 +146,28 @@ class SqliteBackend:
         outcome: Commit = self._group.submit(CommitJob(checks, writes, request))
         return outcome
 
+    def streams(self, prefix: bytes, *, after: bytes | None = None, limit: int = 100) -> list[bytes]:
+        """Return up to `limit` keys of streams with `prefix`, in key order."""
+        validate_scan(prefix, limit)
+        self.open()
+        return self._readers.ask(reading.streams, prefix, after, limit)
+
+    def load(self, records: Sequence[Record], entries: Mapping[bytes, Sequence[Entry]]) -> int:
+        """Store exported records and entries unchanged, atomically and durably; return how many were new."""
+        validate_load(records, entries)
+        return self._job(Loading(records, entries))
+
+    def trim(self, stream: bytes, first: int) -> int:
+        """Remove up to 1,000 of the entries before `first`, never the last one; return how many."""
+        return self._job(Trimming(stream, first))
+
+    def _job(self, work: Callable[[Writer], int]) -> int:
+        self.open()
+        if self._refusal is not None:
+            raise ReadOnly(self._refusal)
+        count: int = self._group.submit(WorkJob(work))
+        return count
+
     def bell(self, stream: bytes) -> Bell:  # noqa: ARG002 - signature of the contract
         """Return a bell that never notifies: polling a file is as cheap as a notification."""
         return Bell()
@@ -174,6 +199,7 @@ class SqliteBackend:
             "entries": entries,
             "commits": self._readers.ask(find_last).number,
             "bytes": size(""),
+            "free_bytes": self._readers.ask(reading.free_bytes),
             "wal_bytes": size("-wal"),
             "readers": len(self._readers.free),
         }
@@ -193,6 +219,20 @@ class SqliteBackend:
             raise errors.translated(error, target) from error
         finally:
             source.close()
+
+    def scrub(self) -> bool:
+        """Empty the write-ahead log, which still has old pages; the file itself is overwritten by each commit.
+
+        Return False if a reader needed the log for two seconds.
+        """
+        self.open()
+        for _ in range(100):
+            done: list[bool] = []
+            self._group.alone(lambda: done.append(self._store is not None and self._store.empty_log()))  # noqa: B023 - called at once
+            if done[0]:
+                return True
+            time.sleep(0.02)
+        return False
 
     def close(self) -> None:
         """Finish the commits in progress and close the file."""

@@ -58,12 +58,21 @@ def _check_entries(connection: apsw.Connection, streams: dict[int, bytes]) -> li
             except Damaged as error:
                 findings.append(Finding("damage", str(error)))
                 continue
-            if entry.number != last.number + 1 or entry.previous != last.digest:
+            if not last.number and entry.number > 1 and name and entry.number == _first(connection, name):
+                last = entry  # the stream was trimmed
+            if entry is not last and (entry.number != last.number + 1 or entry.previous != last.digest):
                 where = f"Entry {entry.number} of {rows.shown(name)}"
                 findings.append(Finding("chain", f"{where} does not follow the entry before it."))
             last = entry
     gone = [streams[stream] for stream in streams.keys() - seen]
     return findings + [Finding("chain", f"The entries of {rows.shown(name)} are missing.") for name in gone]
+
+
+def _first(connection: apsw.Connection, stream: bytes) -> int:
+    try:
+        return reading.first_number(connection, stream)
+    except Damaged:
+        return 0  # reported with the records
 
 
 def _check_requests(connection: apsw.Connection) -> list[Finding]:

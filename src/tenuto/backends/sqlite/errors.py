@@ -57,12 +57,21 @@ def translated(  # noqa: PLR0911 - one error after the other
         )
     if isinstance(error, OSError):
         return StorageUnavailable(f"{path} cannot be used ({error.strerror}). Check the path and its permissions.")
+    return _disk_error(error, name, committing=committing, request=request)
+
+
+def _disk_error(error: Exception, name: str, *, committing: bool, request: bytes | None) -> StorageUnavailable:
     if committing:
         return StorageUnavailable(
             f"The disk under {name} failed during a commit ({error}). Whether the commit was applied is not known; "
             "commit again with the same request id.",
             outcome="unknown",
             request=request,
+        )
+    if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHORT_READ:
+        return StorageUnavailable(
+            f"{name} is shorter than its write-ahead log says: the file was removed, replaced or cut while a process had it "
+            "open. Nothing was written. Close every process that uses it, then open it again or restore a backup."
         )
     return StorageUnavailable(f"The disk under {name} failed ({error}). Nothing was written; check the disk.")
 

@@ -184,20 +184,54 @@ def find_entries(
 ) -> list[Entry]:
     """Return entries of a stream in number order, all from one snapshot; a gap in the numbers is `Damaged`."""
     with Moment(connection):
-        head = find_head(connection, stream)
-        if head is None or head.kind != STREAM:
-            return []
-        low, high = head.version << SHIFT, (head.version + 1) << SHIFT
-        start = min(max(after or 0, 0), LAST_NUMBER)
-        if after is not None:
-            low, high = (low, low | start) if reverse else (low | start, high)
-        stored: list[Any] = connection.execute(_DOWN if reverse else _UP, (low, high, limit)).fetchall()
+        return entries_now(connection, stream, after, limit, reverse=reverse)
+
+
+def entries_now(
+    connection: apsw.Connection, stream: bytes, after: int | None, limit: int, *, reverse: bool
+) -> list[Entry]:
+    """Return entries of a stream within a transaction."""
+    head = find_head(connection, stream)
+    if head is None or head.kind != STREAM:
+        return []
+    low, high = head.version << SHIFT, (head.version + 1) << SHIFT
+    start = min(max(after or 0, 0), LAST_NUMBER)
+    if after is not None:
+        low, high = (low, low | start) if reverse else (low | start, high)
+    stored: list[Any] = connection.execute(_DOWN if reverse else _UP, (low, high, limit)).fetchall()
     found = rows.verified_entries(stored, stream)
     if found:
         first, step = (found[0].number, -1) if reverse else (start + 1, 1)
+        if first != found[0].number:  # it was trimmed
+            first = max(first, first_number(connection, stream))
         if [entry.number for entry in found] != list(range(first, first + step * len(found), step)):
             raise Damaged(f"Entries of {rows.shown(stream)} are missing. Stop writing to it and restore a backup.")
     return found
+
+
+def first_number(connection: apsw.Connection, stream: bytes) -> int:
+    """Return the number of the first entry of a stream: 1 unless it was trimmed."""
+    head = find_head(connection, stream)
+    if head is None:
+        raise rows.damaged(stream)
+    found: list[Any] = connection.execute("SELECT value FROM records WHERE id = ?", (head.id,)).fetchall()
+    value = found[0][0] if found else None
+    if rows.digest_of(value or b"") != head.digest or len(value or b"12345678") != 8:
+        raise rows.damaged(stream)
+    return int.from_bytes(value, "big") if value else 1
+
+
+def streams(connection: apsw.Connection, prefix: bytes, after: bytes | None, limit: int) -> list[bytes]:
+    """Return keys of streams with a prefix, in key order; each row is verified."""
+    low, high = max(prefix, b"" if after is None else after + b"\x00"), keys.after_prefix(prefix)
+    found: list[Any] = connection.execute(
+        f"{_HEAD} WHERE kind = ?1 AND key >= ?2 AND (?3 IS NULL OR key < ?3) ORDER BY key LIMIT ?4",
+        (STREAM, low, high, limit),
+    ).fetchall()
+    for row in found:
+        if not rows.is_whole(Head._make(row)):
+            raise rows.damaged(row[1])
+    return [row[1] for row in found]
 
 
 def find_end(connection: apsw.Connection, stream: bytes, stream_id: int) -> End:
@@ -230,6 +264,11 @@ def sizes(connection: apsw.Connection) -> tuple[int, int]:
         "SELECT (SELECT count(*) FROM records WHERE kind = ?), (SELECT count(*) FROM entries)", (RECORD,)
     ).fetchall()
     return found[0]  # type: ignore[no-any-return]
+
+
+def free_bytes(connection: apsw.Connection) -> int:
+    """Return how many bytes of the file hold nothing; new data goes there before the file grows."""
+    return int(connection.pragma("freelist_count")) * int(connection.pragma("page_size"))
 
 
 def anything_due(connection: apsw.Connection, now: float) -> bool:

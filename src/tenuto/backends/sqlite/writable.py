@@ -150,6 +150,8 @@ class WritableStore:
         with self.handle.lock:
             writer = self.writer
             try:
+                if self.handle.connection.in_transaction:  # a second Control-C interrupted the rollback after the first
+                    self._abandon()
                 files.refuse_replaced(*self._names, self._files)
                 if self._failed_sync:
                     self._sync_again()
@@ -165,6 +167,22 @@ class WritableStore:
             except BaseException:  # an interrupt: the group reports an unknown outcome to the callers
                 self._abandon()
                 raise
+
+    def empty_log(self) -> bool:
+        """Move the whole write-ahead log into the file and truncate it, with the lock held; return whether it is empty."""
+        emptied: list[bool] = []
+
+        def empty(_: list[Any]) -> None:
+            connections.wait_for_fork()
+            with self.handle.lock:
+                if self._failed_sync:
+                    return
+                found: list[Any] = self.handle.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                emptied.append(found[0][0] == 0)
+
+        self.lock.run(empty, self._timeout, [])
+        self.checkpoint_at = CHECKPOINT_PAGES
+        return bool(emptied) and emptied[0]
 
     def _finish_checkpoint(self) -> None:
         """Move the last pages of the write-ahead log, with the lock held. A failure does not affect the commit."""
