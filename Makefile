@@ -8,13 +8,20 @@ READY := $(VENV)/.ready
 DEMO := $(VENV)-demo
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check lint types quick servers docs screens bench peers lock clean
+.PHONY: demo test scorecard scorecard-long check lint types quick servers docs release matrix screens bench peers lock clean
 
 demo: $(DEMO)/.ready
 	$(DEMO)/bin/tenuto demo
 
 test: $(READY) lint types servers
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --scorecard
+
+# The rows of the reliability scorecard alone: a few minutes, or half an hour.
+scorecard: $(READY) servers
+	$(BIN)/python tests/scorecard.py
+
+scorecard-long: $(READY) servers
+	$(BIN)/python tests/scorecard.py --long
 
 check: $(READY) lint types servers quick
 
@@ -36,13 +43,27 @@ quick: $(READY)
 # What the tests need and no wheel carries: brought once into .servers, without root.
 servers: $(READY)
 	$(BIN)/python tests/support/pgbouncer.py
+	$(BIN)/python tests/support/chromium.py
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --site-dir build/site
 
-# The pictures of the terminal in the README and the docs.
+# Wheel and sdist, tried in empty environments, with a bill of materials and digests, in dist/.
+release: $(READY)
+	$(BIN)/python tests/release.py $(if $(QUICK),--quick)
+
+# The whole suite on each of these, where it is installed, in an environment of its own.
+PYTHONS ?= python3.11 python3.12 python3.13 python3.14
+matrix:
+	@for python in $(PYTHONS); do \
+	  if $$python -c 1 2>/dev/null; then echo "== $$python"; $(MAKE) test PYTHON=$$python VENV=.venv-$$python || exit 1; \
+	  else echo "== $$python is not installed: not tried"; fi; \
+	done
+
+# The pictures of the terminal and of the inspector in the README and the docs.
 screens: $(READY)
 	$(BIN)/python docs/internals/screens.py
+	TENUTO_SCREENS=1 $(BIN)/python -m pytest -q tests/servers/test_inspector_page.py -k pictures
 
 bench: $(READY)
 	$(BIN)/python -m bench
@@ -53,6 +74,10 @@ peers: $(READY)
 	$(VENV)-bench/bin/python $(PIP_INSTALL) -r bench/requirements.txt hatchling editables
 	$(VENV)-bench/bin/python $(PIP_INSTALL) --no-build-isolation -e .
 	$(VENV)-bench/bin/python -m bench history langgraph sessions steps tasks
+
+# The adapters whose frameworks are too large for the lock file, in environments of their own: about 1 GB.
+frameworks: $(READY)
+	$(BIN)/python tests/adapters/frameworks.py
 
 # A python3 that is too old must say so, not fail inside pip.
 define make_venv
@@ -84,4 +109,4 @@ lock:
 	rm -rf $(VENV)-lock
 
 clean:
-	rm -rf $(VENV) $(DEMO) $(VENV)-bench .servers .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) $(DEMO) $(VENV)-bench $(VENV)-frameworks-* .servers .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -16,12 +16,21 @@ from tenuto.testing import HeldClock
 sys.path.insert(0, str(Path(__file__).parent))
 
 from support.http_server import SharedClock
+from support.scorecard import Plugin, figures
 from support.stores import cluster, http, postgres, valkey
 
-__all__ = ["cluster", "http", "postgres", "valkey"]
+__all__ = ["cluster", "figures", "http", "postgres", "valkey"]
 
 # A shell ignores SIGINT in its background jobs, and a child process inherits that; tests of Control-C send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--scorecard", action="store_true", help="print the scorecard; write build/scorecard.json")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Plugin(config))
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """What people may call is a decided list: a name that comes or goes is a change of this file. All else has an underscore."""
 
+import inspect
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,17 +11,17 @@ import tenuto
 from tenuto import AsyncTenuto, Tenuto
 
 SURFACE = {
-    "": "action ask build_context calibrate checkpoint clock close correlation costs durable for_tenant full_context gate guard handoff inbox kernel leader lease memory merge milestone milestones name notify once open playbooks progress read_progress routes run runs session signal state step store tasks tenant thread threads turn user workflows",
+    "": "action alerts ask audits build_context calibrate checkpoint clock close correlation costs durable for_tenant forget_user full_context gate guard handoff inbox kernel leader lease memory merge milestone milestones name notify once open playbooks progress read_progress restore routes run runs session signal state step store tasks tenant thread threads turn user verify_receipt workflows",
     "state": "at delete entry get history items keys last set transaction update watch",
     'state["s"]': "at delete entry get history items keys last scope set transaction update watch",
     'thread("t")': "append compact count decide decisions delete fork id messages repair scratch take_back timeline tool_call tool_calls user watch",
     "threads": "list",
     "checkpoint": "create delete diff every fork get limit list prune restore restore_as",
-    "runs": "cancel delete fork get info list recover recurring result retry signal stop_recurring watch work",
+    "runs": "cancel delete follow fork get history info list recover recurring result retry signal stop_recurring watch work",
     'run("r")': "ask emit heartbeat id map now progress random remember result resumed reused sleep state step thread usage user uuid wait",
     'run("r").state': "delete get items keys set",
     'run("r").thread': "append count id messages",
-    "tasks": "cancel claim counts dead enqueue enqueue_many every fire get is_completed mark_completed pending recurring result retry running stop_recurring work",
+    "tasks": "cancel claim counts dead enqueue enqueue_many every fire get is_completed mark_completed pending queues recurring result retry running stop_recurring work",
     "workflows": "create delete get list",
     "memory": "absorb embed forget get history list load recall remember supersede tool",
     "inbox": "acknowledge answer approval cancel fire get group groups history list redeem token",
@@ -32,8 +34,10 @@ SURFACE = {
     "playbooks": "case cases finish get list save start suggest",
     'guard("t")': "say scan tool_call",
     "costs": "prices report",
+    "audits": "last record",
+    "alerts": "add check figures growth list remove sample",
     'lease("l")': "acquire check held lost name release renew token",
-    "store": "backup check stats",
+    "store": "backup check compare copy_from destroy_user_key export import_ prune rotate stats summary",
 }
 
 
@@ -64,6 +68,16 @@ def test_everything_that_people_may_call_is_documented(agent: Tenuto, where: str
     cls = type(handle(agent, where))
     methods = [name for name in SURFACE[where].split() if hasattr(cls, name)]
     assert [name for name in methods if not getattr(cls, name).__doc__] == []
+
+
+@pytest.mark.parametrize("client", [Tenuto, AsyncTenuto])
+@pytest.mark.parametrize("where", SURFACE, ids=lambda where: where or "agent")
+def test_signatures_show_no_internals(client: type, where: str) -> None:
+    shown = handle(client("x", "volatile:"), where)
+    methods = [getattr(shown, name) for name in SURFACE[where].split() if callable(getattr(type(shown), name, None))]
+    signatures = [f"{method.__name__}{inspect.signature(method)}" for method in methods]
+    assert [one for one in signatures if re.search(r" at 0x|\b(?:Work|Stream|Steps)\[|_core|: 'object'", one)] == []
+    assert [one for one in signatures if "->" not in one] == []
 
 
 def test_a_name_that_is_not_there_is_an_error() -> None:

@@ -1,16 +1,19 @@
 """What a capability promises, it promises on every backend: here `backend` is each of them, on real servers."""
 
+import os
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
 from support.http_server import SharedClock
+from support.sealed import encryption_of
 from support.stores import kinds, new_url, usual
 
 from tenuto import AccessDenied, Tenuto
 from tenuto.backends import connect
 from tenuto.kernel import codec, keys
 from tenuto.kernel.contract import Backend
+from tenuto.wrappers.encrypt import encrypted
 
 EVERY = ("volatile", "sqlite", "postgres", "valkey", "cluster", "http")
 
@@ -44,6 +47,8 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: SharedClock) 
         store = connect(server.address(name), api_key=token, clock=clock)
     else:
         store = connect(new_url(request.param, request, tmp_path / "store.db"), clock=clock)
+    if sealed := os.environ.get("TENUTO_TEST_ENCRYPTED"):
+        store = encrypted(store, encryption_of(sealed))
     yield store
     store.close()
 

@@ -178,3 +178,31 @@ def test_a_playbook_that_a_cheaper_model_carries_out_says_what_it_saved(agent: T
     assert found == {"invoices": (2, 0.004, 0.036), "mails": (1, 0.002, 0.0)}
     agent.costs.prices["large"] = Price(input=1.0, output=10.0)
     assert [one.cheaper for one in agent.costs.report("playbook")] == [0.0, 0.0]
+
+
+def test_a_fork_of_a_workflows_run_counts_for_its_playbook(agent: Tenuto) -> None:
+    agent.costs.prices["small"] = Price(input=1.0, output=10.0)
+
+    def model() -> None:
+        current_run().usage("small", input_tokens=1_000, output_tokens=100)
+
+    agent.action("check")(lambda step: model())
+    agent.action("pay")(lambda step: model())
+    agent.playbooks.save("invoices", ["check", "pay"])
+    agent.playbooks.start("invoices", as_="case").resume()
+    agent.runs.fork("workflow:case", "again", at="pay")
+    first = agent.workflows.get("case")._doc.steps[0].uid
+    with agent.run("again") as run:
+        run.step("check", model, key=first)
+        run.step("pay", model)
+    agent.runs.fork("again", "and again", at="pay")
+    with agent.run("and again") as run:
+        run.step("check", model, key=first)
+        run.step("pay", model)
+    with agent.run("apart") as run:
+        run.step("pay", model)
+    (found,) = agent.costs.report("playbook")
+    assert (found.key, found.calls, round(found.spent, 6)) == ("invoices", 4, 0.008)
+    agent.runs.delete("again")
+    (found,) = agent.costs.report("playbook")
+    assert found.calls == 2, "where the fork it came from was deleted, nothing says whose it is"

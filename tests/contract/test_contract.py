@@ -13,6 +13,8 @@ from tenuto.backends.volatile import VolatileBackend
 from tenuto.kernel.contract import Backend
 from tenuto.testing import Faults, HeldClock
 from tenuto.testing.contract import BackendContract
+from tenuto.wrappers.encrypt import seal
+from tenuto.wrappers.encrypt.wrapper import Encrypt
 from tenuto.wrappers.observe import Observe
 from tenuto.wrappers.tenant import Tenant
 
@@ -89,6 +91,17 @@ class TestFaultsAroundSqlite(Faulty, Sqlite, BackendContract):
     pass
 
 
+class Encrypted:
+    overhead = seal.OVERHEAD
+
+    def connect(self, place: Path, clock: HeldClock) -> Backend:
+        return Encrypt(super().connect(place, clock), b"k" * 32)
+
+
+class TestEncryptedSqlite(Encrypted, Sqlite, BackendContract):
+    pass
+
+
 class Awaited:
     """The blocking contract on top of the async face: each call is awaited in a loop of its own thread."""
 
@@ -116,6 +129,15 @@ class Awaited:
 
     def commit(self, checks: Any, writes: Any, *, request: bytes | None = None) -> Any:
         return self._wait(self._kernel.commit(checks, writes, request=request))
+
+    def streams(self, prefix: bytes, **options: Any) -> Any:
+        return self._wait(self._kernel.streams(prefix, **options))
+
+    def load(self, records: Any, entries: Any) -> Any:
+        return self._wait(self._kernel.load(records, entries))
+
+    def trim(self, stream: bytes, first: int) -> Any:
+        return self._wait(self._kernel.trim(stream, first))
 
     def bell(self, stream: bytes) -> Any:
         return self._kernel.bell(stream)

@@ -24,6 +24,7 @@ class SqliteModel(Model):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [VolatileModel, SqliteModel])
+@pytest.mark.scorecard(9)
 def test_a_backend_never_differs_from_a_dict(model: type[Model]) -> None:
     run_state_machine_as_test(
         model,

@@ -15,6 +15,7 @@ BUGS = list(re.findall(r"^class (\w+)\(VolatileBackend\)", PLANTED.read_text(), 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bug", size(BUGS[::3], BUGS))
+@pytest.mark.scorecard(9, planted=True)
 def test_the_suite_finds_the_planted_bug(bug: str, tmp_path: Path) -> None:
     command = [
         sys.executable,

@@ -106,7 +106,7 @@ class _RecordingVFS(apsw.VFS):
             file = _RecordedFile(self._recorder, part, name, flags)
             if created:
                 self._recorder.add("create", part)
-                file.created = part in ("-wal", "-journal")
+            file.syncs_folder = part in ("-wal", "-journal") and bool(flags[0] & apsw.SQLITE_OPEN_CREATE)
         return file
 
     def xDelete(self, name, sync_folder):
@@ -121,7 +121,7 @@ class _RecordingVFS(apsw.VFS):
 
 class _RecordedFile(apsw.VFSFile):
     def __init__(self, recorder, part, name, flags):
-        self._recorder, self._part, self.created = recorder, part, False
+        self._recorder, self._part, self.syncs_folder = recorder, part, False
         super().__init__("unix", name, flags)
 
     def xWrite(self, data, offset):
@@ -141,9 +141,9 @@ class _RecordedFile(apsw.VFSFile):
             super().xSync(flags)
             return
         self._recorder.sync(self._part, lambda: super(_RecordedFile, self).xSync(flags), apsw.IOError)
-        if self.created:  # SQLite syncs the folder together with the first sync of a new log
+        if self.syncs_folder:  # SQLite syncs the folder with the first sync of a log, whichever process has created it
             self._recorder.add("sync", FOLDER)
-            self.created = False
+            self.syncs_folder = False
 
 
 def events(log):

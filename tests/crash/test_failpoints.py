@@ -50,7 +50,8 @@ def die(nursery, path, tmp_path):
 
 @pytest.mark.parametrize("at", [1, 3])
 @pytest.mark.parametrize("step", STEPS)
-def test_a_commit_that_ends_at_any_step_happened_or_did_not(die, path, step, at):
+@pytest.mark.scorecard(2)
+def test_a_commit_that_ends_at_any_step_happened_or_did_not(die, path, step, at, figures):
     # given a store, when its writer dies at a step of a commit
     notes = die(step, at=at, before=2)
     assert notes is not None
@@ -58,7 +59,7 @@ def test_a_commit_that_ends_at_any_step_happened_or_did_not(die, path, step, at)
     with Tenuto("judge", path) as agent:
         there = len(agent.kernel.entries(LINES)) == len(notes.intended)
     assert there == (STEPS.index(step) >= DONE)
-    assert problems(path, notes) == []
+    figures(deaths=1, wrong=len(problems(path, notes)))
 
 
 def warmed(path):
@@ -74,7 +75,8 @@ def versions_after(peer):
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_another_process_that_was_open_all_the_time_goes_on_correctly(die, path, step):
+@pytest.mark.scorecard(2)
+def test_another_process_that_was_open_all_the_time_goes_on_correctly(die, path, step, figures):
     # given another process with the newest rows in its cache
     peer = warmed(path)
     peer._backend._sweep_due = float("inf")
@@ -84,10 +86,11 @@ def test_another_process_that_was_open_all_the_time_goes_on_correctly(die, path,
     happened = STEPS.index(step) >= DONE
     assert versions_after(peer) == (3 + happened,) * 3
     peer.close()
-    assert problems(path, notes, others=("peer0", "peer1", "peer2")) == []
+    figures(deaths=1, wrong=len(problems(path, notes, others=("peer0", "peer1", "peer2"))))
 
 
 @pytest.mark.parametrize("planted", [None, "early mark"])
+@pytest.mark.scorecard(2, planted=True)
 def test_a_mark_that_is_stored_before_the_commit_is_found_out(die, path, planted):
     # given, or not, the planted bug: the mark names a commit that is not made yet
     notes = die("before COMMIT", planted=planted)
@@ -101,6 +104,7 @@ def test_a_mark_that_is_stored_before_the_commit_is_found_out(die, path, planted
     assert bool(found) == bool(planted)
 
 
+@pytest.mark.scorecard(2, planted=True)
 def test_a_writer_that_believes_its_cache_although_another_wrote_is_found_out(die, path, monkeypatch):
     # given the planted bug: the last commit of the store is not compared with the writer's own
     peer = warmed(path)
@@ -118,29 +122,32 @@ def test_a_writer_that_believes_its_cache_although_another_wrote_is_found_out(di
 
 
 @pytest.mark.parametrize("step", OPENING)
-def test_a_store_whose_making_ended_at_any_step_can_be_opened(die, path, step):
+@pytest.mark.scorecard(2)
+def test_a_store_whose_making_ended_at_any_step_can_be_opened(die, path, step, figures):
     notes = die(step, armed="before opening")
     assert notes is not None
-    assert problems(path, notes) == []
+    figures(deaths=1, wrong=len(problems(path, notes)))
 
 
 @pytest.mark.parametrize("step", UPKEEP)
-def test_upkeep_that_ends_at_any_step_loses_nothing(die, path, step):
+@pytest.mark.scorecard(2)
+def test_upkeep_that_ends_at_any_step_loses_nothing(die, path, step, figures):
     notes = die(step, armed="before upkeep", checkpoint=True)
     assert notes is not None
     assert len(notes.acknowledged) == len(notes.intended)
-    assert problems(path, notes) == []
+    figures(deaths=1, wrong=len(problems(path, notes)))
 
 
 @pytest.mark.parametrize("step", CLOSING)
-def test_closing_that_ends_at_any_step_loses_nothing(die, path, step):
+@pytest.mark.scorecard(2)
+def test_closing_that_ends_at_any_step_loses_nothing(die, path, step, figures):
     notes = die(step, armed="before closing")
     assert notes is not None
     assert len(notes.acknowledged) == len(notes.intended)
     # a copy of all its files, and what is in the place itself
     copy = path.with_name("copy.db")
     copy_store(path, copy)
-    assert problems(path, notes) == problems(copy, notes) == []
+    figures(deaths=1, wrong=len(problems(path, notes) + problems(copy, notes)))
 
 
 @pytest.mark.slow
@@ -158,7 +165,8 @@ def test_closing_that_ends_at_any_step_loses_nothing(die, path, step):
         ("sync", "exit", "before closing"),
     ],
 )
-def test_the_process_may_end_at_any_write_or_sync(die, path, point, action, armed):
+@pytest.mark.scorecard(2)
+def test_the_process_may_end_at_any_write_or_sync(die, path, point, action, armed, figures):
     # given a writer that makes a store, commits, moves its log into the file and sweeps
     found, deaths, at = [], 0, 1
     # when it dies at its first, second, … write or sync
@@ -173,6 +181,6 @@ def test_the_process_may_end_at_any_write_or_sync(die, path, point, action, arme
         # then the store, and a copy of its files, are before or after each commit
         found += [(at, problem) for place in (store, copy) for problem in problems(place, notes)]
         at += 1 if deaths < size(40, 10**6) else size(3, 1)
-    print(f"exit at each {point} ({action}, armed {armed}): {deaths} deaths, {len(found)} problems")
+    print(f"exit at each {point} ({action}, armed {armed})", found[:5])
+    figures(deaths=deaths, wrong=len(found))
     assert deaths > 3
-    assert found == []

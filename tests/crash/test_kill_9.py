@@ -107,7 +107,8 @@ def _gone(pid):
 
 @pytest.mark.slow
 @pytest.mark.timeout(size(180, 1_800))
-def test_every_acknowledged_write_survives_kill_9(path, tmp_path):
+@pytest.mark.scorecard(1)
+def test_every_acknowledged_write_survives_kill_9(path, tmp_path, figures):
     # given four processes that write to one file, when they are killed again and again
     began = time.monotonic()
     complaints = kill_writers(path, tmp_path / "notes", "honest", KILLS)
@@ -115,10 +116,14 @@ def test_every_acknowledged_write_survives_kill_9(path, tmp_path):
     with Tenuto("judge", path) as agent:
         verdict = judge(tmp_path / "notes", agent)
         report = agent.store.check()
-    print(
-        f"kill -9: {KILLS} kills, {verdict.acknowledged:,} acknowledged writes, lost {len(verdict.lost)}, "
-        f"phantom {len(verdict.phantom)}, torn {len(verdict.torn)}, version gaps {len(verdict.gaps)}, "
-        f"{time.monotonic() - began:.1f} s"
+    print(f"{time.monotonic() - began:.1f} s; {verdict}")
+    figures(
+        kills=KILLS,
+        acknowledged=verdict.acknowledged,
+        lost=len(verdict.lost),
+        phantom=len(verdict.phantom),
+        torn=len(verdict.torn),
+        wrong=len(verdict.gaps),
     )
     assert complaints == ""
     assert verdict.acknowledged > KILLS
@@ -126,6 +131,7 @@ def test_every_acknowledged_write_survives_kill_9(path, tmp_path):
     assert report.ok, report.findings
 
 
+@pytest.mark.scorecard(1, planted=True)
 def test_a_writer_that_acknowledges_before_it_commits_is_found_out(path, tmp_path):
     # given writers with that bug, when they die between the two
     kill_writers(path, tmp_path / "notes", "early", 8, self_inflicted=True)

@@ -56,17 +56,19 @@ def take_over_while_stopped(path, then):
 
 
 @pytest.mark.slow
-def test_a_holder_stopped_past_its_lease_cannot_write_any_more(path):
+@pytest.mark.scorecard(13)
+def test_a_holder_stopped_past_its_lease_cannot_write_any_more(path, figures):
     # given a process stopped longer than its lease lives, when another has taken it and the first goes on
     said, value, stale = take_over_while_stopped(path, "fenced")
     # then its write is refused and not applied
-    print(f"stopped holder: its write was {said}, stale writes {len(stale)}")
+    figures(holders_stopped=1, stale=len(stale))
     assert said == "StaleLease"
     assert value[0] == "parent"
     assert stale == []
 
 
 @pytest.mark.slow
+@pytest.mark.scorecard(13, planted=True)
 def test_a_holder_that_writes_without_its_fence_is_found_out(path):
     # given the planted bug: the stopped holder forgets the fence
     said, _, stale = take_over_while_stopped(path, "unfenced")
@@ -208,17 +210,20 @@ def jump_at_random(holders, seed, *, fenced):
             holder.write(fenced=fenced)
 
 
-def test_clocks_that_jump_at_random_never_let_a_stale_token_write(holders):
+@pytest.mark.scorecard(13)
+def test_clocks_that_jump_at_random_never_let_a_stale_token_write(holders, figures):
     # given two clients, when their clocks jump by hours at random and both take and write as they can
     for seed in range(3):
         jump_at_random(holders, seed, fenced=True)
     # then tokens never go back from one accepted write to the next
     stale = stale_writes(holders[0].agent)
-    print(f"jumping clocks: {[holder.said for holder in holders]}, stale writes {len(stale)}")
+    refused = sum(holder.said["refused"] for holder in holders)
+    figures(written=sum(holder.said["written"] for holder in holders), refused=refused, stale=len(stale))
     assert stale == []
     assert all(holder.said["refused"] and holder.said["taken"] > 1 for holder in holders)
 
 
+@pytest.mark.scorecard(13, planted=True)
 def test_jumping_clocks_without_a_fence_are_found_out(holders):
     # given the planted bug: writes without the fence
     jump_at_random(holders, 0, fenced=False)

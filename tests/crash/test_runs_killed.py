@@ -32,6 +32,18 @@ def played(found, *on_servers):
     return [("sqlite", workflow) for workflow in size(found[1::2], found)] + servers
 
 
+def counted(report):
+    """Return a report's figures: `doubled` are effects that happened again without a declaration or a record."""
+    return {
+        "kills": len(report.kills),
+        "effects": report.effects,
+        "doubled": len(report.twice),
+        "lost": len(report.never),
+        "wrong": len(report.differences),
+        "paused": len(report.paused),
+    }
+
+
 def shown(report, name):
     print(f"{name}: {len(report.kills)} kills, {report.effects} effects counted, {len(report.repeated)} kinds repeated "
           f"by their key or harmlessly, {len(report.paused)} left a question")  # fmt: skip
@@ -39,9 +51,11 @@ def shown(report, name):
 
 
 @pytest.mark.parametrize(("url", "workflow"), played(workflows.WORKFLOWS, "every_kind_of_step", "asynchronous"), **BY)
-def test_a_workflow_killed_at_any_boundary_ends_as_if_nothing_had_been(crash, url, workflow):
+@pytest.mark.scorecard(3)
+def test_a_workflow_killed_at_any_boundary_ends_as_if_nothing_had_been(crash, url, workflow, figures):
     # given a workflow, when it is killed at each of its boundaries and called again
     report = shown(crash(workflow, url=url), workflow.__name__)
+    figures(**counted(report))
     # then no effect happens twice or never, no finished step runs again, and the result is the same
     assert report.ok, report
     assert len(report.kills) >= 10
@@ -49,15 +63,19 @@ def test_a_workflow_killed_at_any_boundary_ends_as_if_nothing_had_been(crash, ur
 
 
 @pytest.mark.parametrize(("url", "workflow"), played(workflows.WAITING, "asynchronous_waits"), **BY)
-def test_a_workflow_that_waits_is_killed_at_any_boundary_and_woken(crash, url, workflow):
+@pytest.mark.scorecard(3)
+def test_a_workflow_that_waits_is_killed_at_any_boundary_and_woken(crash, url, workflow, figures):
     report = shown(crash(workflow, url=url, meanwhile=workflows.people), workflow.__name__)
+    figures(**counted(report))
     assert report.ok, report
     assert report.plain.outcome.kind == "returned"
 
 
-def test_a_step_that_may_happen_once_is_paused_when_nobody_can_say(crash, url):
+@pytest.mark.scorecard(3)
+def test_a_step_that_may_happen_once_is_paused_when_nobody_can_say(crash, url, figures):
     # given steps that may happen once, one without verify and one whose verify does not know
     report = shown(crash(workflows.once_without_verify, url=url), "once")
+    figures(**counted(report))
     # then being killed between intent and result leaves a question, and nothing happens twice
     assert report.ok, report
     in_between = ["after the intent", "after the effect", "before the result"]
@@ -70,10 +88,12 @@ def test_a_step_that_may_happen_once_is_paused_when_nobody_can_say(crash, url):
 
 # Not through a server: its clock is not the trial's, so a lease would have to pass in real time.
 @pytest.mark.parametrize("url", kinds("sqlite", "postgres", "valkey"), indirect=True)
-def test_a_workflow_stopped_past_its_lease_at_any_boundary_can_write_nothing_more(crash, url):
+@pytest.mark.scorecard(3)
+def test_a_workflow_stopped_past_its_lease_at_any_boundary_can_write_nothing_more(crash, url, figures):
     # given a process that stands still, for longer than its lease lives, at each boundary; when another has
     # taken the run and ended it, and the first goes on
     report = shown(crash(workflows.nested, url=url, stopped=True), "stopped")
+    figures(**counted(report))
     # then it writes nothing, and what it still does has the key that its receiver knows
     assert report.ok, report
     report = shown(crash(workflows.mapped, url=url, stopped=True), "stopped")
@@ -280,6 +300,7 @@ PLANTED = [
 
 
 @pytest.mark.parametrize(("planted", "stopped", "said"), PLANTED, ids=[planted.__name__ for planted, _, _ in PLANTED])
+@pytest.mark.scorecard(3, planted=True)
 def test_a_planted_bug_is_caught(crash, planted, stopped, said):
     report = crash(planted, stopped=stopped)
     assert not report.ok

@@ -86,7 +86,8 @@ def _gone(pid):
 
 @pytest.mark.slow
 @pytest.mark.timeout(size(180, 3_600))
-def test_no_task_is_lost_and_each_effect_happens_once_under_kill_9(shared_url, tmp_path):
+@pytest.mark.scorecard(14)
+def test_no_task_is_lost_and_each_effect_happens_once_under_kill_9(shared_url, tmp_path, figures):
     # given tasks of several priorities
     folder = tmp_path / "notes"
     with Tenuto("enqueuer", shared_url) as agent:
@@ -100,10 +101,14 @@ def test_no_task_is_lost_and_each_effect_happens_once_under_kill_9(shared_url, t
         # then each was done, in the order of priority, and whatever was delivered again says so
         verdict, deliveries = judge(folder, agent, ids)
         again = sum(len(seen) - 1 for seen in deliveries.values())
-        print(
-            f"{len(ids):,} tasks, {kills} kills: lost {len(verdict.lost)}, not done {len(verdict.undone)}, "
-            f"delivered again {again} (unmarked {len(verdict.unmarked)}), paid not once {len(verdict.paid_again)}, "
-            f"out of order {len(verdict.out_of_order)}, {took:.1f} s"
+        print(f"{took:.1f} s; {verdict}")
+        figures(
+            tasks=len(ids),
+            kills=kills,
+            lost=len(verdict.lost) + len(verdict.undone),
+            doubled=len(verdict.paid_again),
+            redelivered=again,
+            wrong=len(verdict.unmarked) + len(verdict.out_of_order),
         )
         assert complaints == ""
         assert verdict.clean, verdict
@@ -113,6 +118,7 @@ def test_no_task_is_lost_and_each_effect_happens_once_under_kill_9(shared_url, t
 
 
 @pytest.mark.slow
+@pytest.mark.scorecard(14, planted=True)
 def test_a_claim_that_does_not_check_is_found_out(path, tmp_path):
     # given workers with that bug, then the same judgement that finds nothing above finds it
     folder = tmp_path / "notes"

@@ -1,6 +1,7 @@
 """A writer among others. It says "ready", waits for a line, works, and prints what came of it as JSON.
 
 worker_counts.py increments STORE COUNT
+worker_counts.py careless STORE COUNT    (a planted bug: it reads, then writes)
 worker_counts.py steady STORE SECONDS
 """
 
@@ -14,6 +15,12 @@ from tenuto import Tenuto
 def increments(agent, count):
     for _ in range(int(count)):
         agent.state.update("s", "n", lambda n: n + 1, default=0)
+    return {}
+
+
+def careless(agent, count):
+    for _ in range(int(count)):
+        agent.state.set("s", "n", agent.state.get("s", "n", 0) + 1)
     return {}
 
 

@@ -5,7 +5,7 @@
     armed    "before opening", "after opening", "before upkeep" or "before closing"
     action   "exit" ends the process there; "torn" writes half of it first; "io" and "full" raise
     store, notes, before, commits, checkpoint    where, and what to do there
-    planted  a bug: "early mark" stores the mark before COMMIT
+    planted  a bug: "early mark" stores the mark before COMMIT; "errors ignored" takes a failed commit for a success
 
 A writer commits a pair of records and a line of a stream, over and over; the same number is in all
 three. It notes each commit before, and after it was acknowledged; a failed one is committed again with the
@@ -162,7 +162,7 @@ def work(order):
         commit(agent, f"before{number}", note, typed)
     fault.armed = order["armed"] in ("before opening", "after opening")
     for number in range(order["commits"]):
-        commit(agent, f"{number}", note, typed)
+        commit(agent, f"{number}", note, typed, ignored=order.get("planted") == "errors ignored")
     fault.armed = fault.armed or order["armed"] == "before upkeep"
     if order.get("checkpoint"):
         agent._backend._store.wal_pages = 10**6
@@ -177,12 +177,19 @@ def work(order):
     note("closed")
 
 
-def commit(agent, value, note, typed):
+def commit(agent, value, note, typed, *, ignored=False):
     request = new_request(agent.kernel.now())
     raw = value.encode()
     writes = [Put(LEFT, raw), Put(RIGHT, raw), Append(LINES, raw)]
     note("intent", value)
-    done = typed(lambda: agent.kernel.commit([], writes, request=request))
+    try:
+        done = agent.kernel.commit([], writes, request=request)
+    except StorageUnavailable as error:
+        note("error", [type(error).__name__, error.outcome])
+        if ignored:
+            note("ack", [value, [], False])
+            return
+        done = typed(lambda: agent.kernel.commit([], writes, request=request))
     note("ack", [value, done.versions, done.repeated])
 
 

@@ -2,12 +2,16 @@
 
 worker_power.py STORE LOG DURABILITY SEED [BUG]
 
+With an odd seed a second process has the store open too and makes every other commit or so: the two take turns, so
+that what both of them write has one order.
+
 Commit n puts n into two records and appends it to a stream, with values of several sizes; it is noted before (begun)
 and after (acknowledged). BUG plants a mistake that the test must find.
 """
 
 import os
 import random
+import subprocess
 import sys
 
 from io_recorder import Recorder
@@ -59,17 +63,52 @@ def plant(bug):
         assert not bug, bug
 
 
-def live(recorder, store, durability, rng, clock, number):
+def commit(recorder, client, clock, number):
+    recorder.note("begun", number)
+    raw = value(number)
+    writes = [Put(LEFT, raw), Put(RIGHT, raw), Append(LINES, raw), Put(fleeting(number), b"x", ttl=30.0)]
+    client.commit([], writes, request=new_request(clock.time()))
+    recorder.note("acknowledged", number)
+
+
+class Peer:
+    """A second process that has the store open, and commits when it is told to."""
+
+    def __init__(self, store, log, durability, seed, bug):
+        command = [sys.executable, __file__, store, log, durability, f"peer of {seed}", bug]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def commit(self, number, time):
+        self._process.stdin.write(f"{number} {time!r}\n")
+        self._process.stdin.flush()
+        assert self._process.stdout.readline() == f"{number}\n"
+
+    def kill(self):
+        self._process.kill()
+        self._process.wait()
+
+
+def serve(recorder, store, durability):
+    """Be the second process."""
+    clock = HeldClock()
+    client = SqliteBackend(store, durability=durability, clock=clock)
+    for line in sys.stdin:
+        number, time = line.split()
+        clock.advance(float(time) - clock.time())
+        commit(recorder, client, clock, int(number))
+        print(number, flush=True)
+
+
+def live(recorder, store, durability, rng, clock, number, peer):
     """Open, write, leave (by closing or not); return the number of the last commit."""
     client = SqliteBackend(store, durability=durability, clock=clock)
     client.open()
     for _ in range(COMMITS):
         number += 1
-        recorder.note("begun", number)
-        raw = value(number)
-        writes = [Put(LEFT, raw), Put(RIGHT, raw), Append(LINES, raw), Put(fleeting(number), b"x", ttl=30.0)]
-        client.commit([], writes, request=new_request(clock.time()))
-        recorder.note("acknowledged", number)
+        if peer and rng.random() < 0.5:
+            peer.commit(number, clock.time())
+        else:
+            commit(recorder, client, clock, number)
         clock.advance(rng.choice([1, 40, 4_000]))
         if rng.random() < 0.15:
             client._store.wal_pages = 10**6
@@ -85,9 +124,15 @@ def main(store, log, durability, seed, bug=""):
     recorder, rng, clock = Recorder(store, log).install(), random.Random(seed), HeldClock()
     writable.CHECKPOINT_PAGES = 30  # so that the log starts over often
     plant(bug)
+    if seed.startswith("peer"):
+        serve(recorder, store, durability)
+        return
     number = 0
     for _ in range(LIVES):
-        number = live(recorder, store, durability, rng, clock, number)
+        peer = Peer(store, log, durability, seed, bug) if int(seed) % 2 else None
+        number = live(recorder, store, durability, rng, clock, number, peer)
+        if peer:
+            peer.kill()
     os._exit(0)
 
 

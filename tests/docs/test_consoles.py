@@ -77,6 +77,7 @@ def shell(tmp_path: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.timeout(900)  # a page may start forty processes
 @pytest.mark.parametrize("page", [p for p in PAGES if "```console" in p.read_text()], ids=lambda p: p.stem)
 def test_a_page_shows_what_its_commands_print(page: Path, tmp_path: Path, shell: dict[str, str]) -> None:
     place = tmp_path / "place"
@@ -94,7 +95,7 @@ def test_a_page_shows_what_its_commands_print(page: Path, tmp_path: Path, shell:
                 continue
             done = subprocess.run(
                 ["sh", "-c", command], cwd=place, env=shell, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                check=False, timeout=60,
+                check=False, timeout=180,
             )  # fmt: skip
             code = done.returncode
             allowed = number + 1 < len(block) and block[number + 1][0] == "echo $?"

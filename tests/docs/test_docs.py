@@ -1,7 +1,6 @@
 """Documentation is executed: every Python block of the README and the docs runs, in order, page by page."""
 
 import ast
-import importlib.util
 import re
 import subprocess
 import sys
@@ -15,8 +14,6 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TWICE = re.compile(r"<!-- run twice -->\n```python\n(.*?)^```.*?^```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"<!-- file: \S+ -->\n```python\n.*?^```", re.MULTILINE | re.DOTALL)
 """What is written to a file and run from there: `test_consoles.py`."""
-NEEDS = re.compile(r"<!-- needs (\w+) -->\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-"""What needs a package that tenuto does not bring; run where it is installed, else only compiled."""
 SAVED = re.compile(r", \d+\.\d s saved")
 """What a slow machine adds to the resume line."""
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
@@ -33,10 +30,6 @@ def run(script: Path, expected: int = 0) -> str:
 @pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(FILE.sub("", p.read_text()))], ids=lambda p: p.name)
 def test_every_snippet_runs(page: Path, tmp_path: Path) -> None:
     text = FILE.sub("", TWICE.sub("", page.read_text()))
-    for needed, block in NEEDS.findall(text):
-        compile(block, page.name, "exec")
-        if importlib.util.find_spec(needed) is None:
-            text = text.replace(f"<!-- needs {needed} -->\n```python\n{block}```", "")
     script = tmp_path / "page.py"
     script.write_text("\n".join(BLOCK.findall(text)))
     run(script)
@@ -56,6 +49,28 @@ def test_the_first_screen_crashes_and_resumes_as_it_says(page: Path, tmp_path: P
 def test_every_link_leads_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"], ids=lambda p: p.name)
+def test_tables_and_headings_are_rendered_as_such(page: Path) -> None:
+    """A table needs a separator of as many cells below its head; a heading needs a blank line above it."""
+    prose = re.sub(
+        r"^```.*?^```", lambda code: "\n" * code[0].count("\n"), page.read_text(), flags=re.MULTILINE | re.DOTALL
+    )
+    wrong, above, head = [], "", ""
+    lines = re.sub(r"`[^`\n]*`|\\\|", "", prose).splitlines()
+    for number, (line, below) in enumerate(zip(lines, [*lines[1:], ""], strict=True), start=1):
+        if re.match("#+ ", line) and above.strip():
+            wrong.append(f"{page.name}:{number}: no blank line above {line!r}")
+        if line.startswith("|"):
+            begins = not above.startswith("|")
+            head = line if begins else head
+            if begins and not re.match(r"[|][-:| ]+[|]$", below):
+                wrong.append(f"{page.name}:{number}: no separator below {line[:50]!r}")
+            if line.count("|") != head.count("|"):
+                wrong.append(f"{page.name}:{number}: {line.count('|') - 1} cells, the head has {head.count('|') - 1}")
+        above = line
+    assert wrong == [], "\n".join(wrong)
 
 
 @pytest.mark.parametrize("page", ["guarantees.md", "backends.md"])

@@ -33,7 +33,8 @@ def verified(calls: list[Call], seed: str) -> None:
         raise AssertionError(f"seed {seed}\n{error}") from None
 
 
-def test_threads_on_a_volatile_store() -> None:
+@pytest.mark.scorecard(8)
+def test_threads_on_a_volatile_store(figures: Any) -> None:
     store = VolatileBackend()
     calls: list[Call] = []
     for number in range(ROUNDS):
@@ -42,10 +43,12 @@ def test_threads_on_a_volatile_store() -> None:
         verified(made, seed)
         calls += made
     print(told(calls))
+    figures(histories=ROUNDS, calls=len(calls), violations=0)
 
 
 @pytest.mark.slow
-def test_threads_and_processes(url: str) -> None:
+@pytest.mark.scorecard(8)
+def test_threads_and_processes(url: str, figures: Any) -> None:
     one, two = connect(url), connect(url)
     worker = [sys.executable, str(Path(__file__).with_name("worker_calls.py")), url, "2"]
     calls: list[Call] = []
@@ -63,9 +66,11 @@ def test_threads_and_processes(url: str) -> None:
     one.close()
     two.close()
     print(told(calls))
+    figures(histories=ROUNDS, calls=len(calls), violations=0)
 
 
 @pytest.mark.parametrize("bug", planted_stores.BUGS)
+@pytest.mark.scorecard(8, planted=True)
 def test_a_planted_bug_is_found(bug: Any) -> None:
     store = VolatileBackend()
     for number in range(100):

@@ -17,6 +17,7 @@ from test_access import ALL, arguments, call
 
 from tenuto import StorageUnavailable, Tenuto
 from tenuto.backends.remote import wire
+from tenuto.servers import auth
 from tenuto.servers.http.routes import ROUTES, method_of
 
 
@@ -34,7 +35,35 @@ def raw(address: str, *parts: bytes, timeout: float = 30) -> bytes:
 
 
 @pytest.mark.slow
-def test_no_route_shows_or_changes_what_another_tenant_holds(served: Any) -> None:
+@pytest.mark.scorecard(19)
+def test_no_route_shows_or_changes_what_another_tenant_holds(served: Any, figures: Any) -> None:
+    acme, held, question = filled(served)
+    rival = served.key("admin", tenant="rival")
+    leaks = routes_that_show_it(served, rival)
+    figures(routes=len(ALL), leaks=len(leaks))
+    assert (
+        served.post("/v1/inbox/answer", {"question": question.id, "answer": "y", "by": "me"}, key=rival).status == 404
+    )
+    assert [(one.key, one.version) for one in acme.kernel.scan(b"", limit=1_000)] == held
+
+
+@pytest.mark.slow
+@pytest.mark.scorecard(19, planted=True)
+def test_keys_that_ignore_their_tenant_are_found_out(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given the planted bug: every key is made for one tenant, whatever it was asked for
+    filled(served)
+    monkeypatch.setattr(auth, "_tenant", lambda _: "acme")
+    leaks = routes_that_show_it(served, served.key("admin", tenant="rival"))
+    print(f"planted bug: {len(leaks)} of {len(ALL)} routes leak")
+    assert leaks
+
+
+def routes_that_show_it(served: Any, key: str) -> list[str]:
+    return [route for route in ALL if b"canary" in call(served, route, key).body]
+
+
+def filled(served: Any) -> tuple[Tenuto, list[tuple[bytes, int]], Any]:
+    """Fill the tenant acme; return a client of it, its records, and an open question."""
     acme = served.agent("acme")
     acme.state.set("x", "x", "canary")
     acme.thread("x").append({"role": "user", "content": "canary"})
@@ -46,17 +75,11 @@ def test_no_route_shows_or_changes_what_another_tenant_holds(served: Any) -> Non
     with acme.run("x") as run:
         run.step("x", lambda: "canary")
     question = ask_question(acme, "canary?")
-    held = [(one.key, one.version) for one in acme.kernel.scan(b"", limit=1_000)]
-    rival = served.key("admin", tenant="rival")
-    leaks = [route for route in ALL if b"canary" in call(served, route, rival).body]
-    assert leaks == []
-    assert (
-        served.post("/v1/inbox/answer", {"question": question.id, "answer": "y", "by": "me"}, key=rival).status == 404
-    )
-    assert [(one.key, one.version) for one in acme.kernel.scan(b"", limit=1_000)] == held
+    return acme, [(one.key, one.version) for one in acme.kernel.scan(b"", limit=1_000)], question
 
 
 @pytest.mark.slow
+@pytest.mark.scorecard(18)
 def test_every_route_refuses_malformed_requests_with_a_sentence(served: Any) -> None:
     wrong: list[tuple[str, Any]] = []
 

@@ -155,8 +155,10 @@ def test_every_watch_resumes_after_an_event(served: Any) -> None:
     with agent.run("x") as run:
         for n in range(3):
             run.emit(n)
-    names = {"/v1/state/watch": "scope", "/v1/thread/watch": "thread", "/v1/runs/watch": "run"}
-    assert {path for path, one in ROUTES.items() if one.streams} == set(names)
+    names = {
+        "/v1/state/watch": "scope", "/v1/thread/watch": "thread", "/v1/runs/watch": "run", "/v1/runs/follow": "run",
+    }  # fmt: skip
+    assert {path for path, one in ROUTES.items() if one.streams} == {*names, "/v1/watch"}, "the last begins now"
     for path, name in names.items():
         ask = f"{path}?{name}=x&after=0&timeout=0.05s"
         ids = [line for line in served.get(ask).body.decode().splitlines() if line.startswith("id: ")]

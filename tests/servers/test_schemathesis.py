@@ -22,7 +22,8 @@ def test_the_document_is_valid_json_schema(served: Any) -> None:
                 jsonschema.Draft202012Validator.check_schema(media["schema"])
 
 
-def test_no_request_makes_the_server_fail_or_answer_off_the_document(served: Any) -> None:
+@pytest.mark.scorecard(18)
+def test_no_request_makes_the_server_fail_or_answer_off_the_document(served: Any, figures: Any) -> None:
     document = served.get("/openapi.json").json
     document["servers"] = [{"url": served.address}]
     for path in [path for path in document["paths"] if path.endswith("/watch")]:
@@ -58,4 +59,5 @@ def test_no_request_makes_the_server_fail_or_answer_off_the_document(served: Any
                 jsonschema.validate(json.loads(reply.text), wanted)
 
         check()
+    figures(**{"HTTP requests": made, "5xx": 0})
     assert made > 100

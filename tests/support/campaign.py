@@ -46,8 +46,8 @@ def storm(seed, marks):
 class Worker:
     """Commits and reads, alone with its keys."""
 
-    def __init__(self, store, name, calls):
-        self._store, self._calls = store, calls
+    def __init__(self, store, name, calls, *, same_id=True):
+        self._store, self._calls, self._same_id = store, calls, same_id
         self._chance = random.Random(name)
         self.record, self.guard, self.stream = (keys.pack("t", "s", what, name) for what in ("r", "g", "log"))
         self.values = []  # of the entries that must be there
@@ -81,7 +81,7 @@ class Worker:
             except StorageUnavailable as error:
                 self.told[error.outcome] += 1
                 if error.outcome == "unknown":
-                    doubtful, request = True, error.request
+                    doubtful, request = True, error.request if self._same_id else own_request(self._store.now())
                 if not doubtful:
                     return None
 
@@ -140,10 +140,13 @@ class Worker:
             self.wrong.append(f"at the end there is {found}, not {(self.value, self.version, self.guarded)}")
 
 
-def run(store, direct, proxy, marks, *, seed="storm"):
-    """Make `CALLS` calls on `store`, which goes through the proxy, and judge by `direct`; return what was told."""
+def run(store, direct, proxy, marks, *, seed="storm", same_id=True):
+    """Make `CALLS` calls on `store`, which goes through the proxy, and judge by `direct`; return what was told.
+
+    Without `same_id` the workers have a bug: they repeat an unknown commit with another request id.
+    """
     store.open()
-    workers = [Worker(store, n, CALLS // WORKERS) for n in range(WORKERS)]
+    workers = [Worker(store, n, CALLS // WORKERS, same_id=same_id) for n in range(WORKERS)]
     chance = random.Random(seed)
     proxy.delay = lambda: chance.uniform(0.0, 0.1)
     proxy.fate = storm(seed, marks)

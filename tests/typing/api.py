@@ -1,6 +1,6 @@
 """What a user's type checker sees. Checked by mypy --strict and pyright, never run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
@@ -12,7 +12,8 @@ from tenuto.capabilities.leases import Lease
 from tenuto.capabilities.state import Entry, ScopeView, Transaction
 from tenuto.capabilities.store import Report
 from tenuto.capabilities.threads import Decision, Event, Repair, Thread, ThreadInfo, ToolCall
-from tenuto.hooks.events import Call, SignFound
+from tenuto.hooks.events import Call
+from tenuto.hooks.events import Event as HookEvent
 from tenuto.hooks.logs import LogCalls
 from tenuto.testing import HeldClock
 
@@ -23,7 +24,7 @@ class Invoice:
     number: int
 
 
-def hook(event: Call | SignFound) -> None:
+def hook(event: HookEvent) -> None:
     if isinstance(event, Call):
         assert_type(event.seconds, float)
 
@@ -94,6 +95,14 @@ def blocking() -> None:
         Tenuto(retention=Retention(keep_last=3))
         assert_type(agent.store.stats(), Mapping[str, Any])
         assert_type(agent.store.check(), Report)
+        agent.store.export("a.jsonl", tenant="t")
+        agent.store.import_("a.jsonl", dry_run=True)
+        agent.store.copy_from(agent.store)
+        agent.store.compare(agent.store, limit=3)
+        agent.store.summary()
+        agent.store.rotate()
+        assert_type(agent.store.destroy_user_key("u"), bool)
+        assert_type(agent.tasks.queues(), Sequence[str])
         assert_type(agent.for_tenant("acme"), Tenuto)
 
 

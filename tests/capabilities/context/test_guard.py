@@ -105,3 +105,9 @@ def test_a_question_whose_answer_is_in_memory_is_found(agent: Tenuto) -> None:
     assert guard.say("Which window blinds do you prefer?") == []
     assert guard.say("Which hotel do you prefer?") == []
     assert agent.guard("t").say("Which seat do you prefer?") == []
+    agent.memory.remember("Did you hear? Do you have any plans for the weekend trip?", user="u")
+    assert guard.say("Any plans for the weekend?") == [], "a question is no answer"
+    agent.memory.remember("I love camping trips with my family, because nature brings such peace to us all", user="u")
+    assert guard.say("What camping do you love?") == [], "two words that meet in a long sentence"
+    (sign,) = guard.say("Does nature bring peace on camping trips?")
+    assert sign.kind == "known_answer"

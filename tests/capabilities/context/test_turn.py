@@ -1,5 +1,6 @@
 """A turn calls nothing twice that is recorded, appends each message once, and gives errors of tools to the model."""
 
+import asyncio
 import json
 import re
 import subprocess
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tenuto import AsyncTenuto, Tenuto, Tool
+from tenuto import AsyncTenuto, Tenuto, Tool, current_run
 from tenuto.adapters.models import AnthropicModel, OpenAIModel
 from tenuto.errors import BudgetExceeded, InvalidInput, Waiting
 from tenuto.hooks.events import SignFound
@@ -420,3 +421,23 @@ def test_the_estimate_of_tokens_is_calibrated_by_what_a_model_reports(agent: Ten
     agent.calibrate(plain, 7, "m")
     assert agent.build_context("t", budget=100_000, model="m").factor == pytest.approx(1.08 * 2, abs=0.06), "no tokens"
     assert agent.build_context("t", budget=100_000, model="m", count_tokens=len).factor == 1.0
+
+
+def test_the_run_of_an_async_turn_is_awaited(tmp_path: Path) -> None:
+    async def scene() -> None:
+        seen: list[Any] = []
+
+        async def model(messages: Any, tools: Any) -> str:
+            await current_run().usage("m", input_tokens=3)
+            seen.append(current_run())
+            return "Hello."
+
+        async with AsyncTenuto("bot", str(tmp_path / "a.db")) as agent:
+            turn = await agent.turn("t", "Hi", model, key="1")
+            (cost,) = await agent.costs.report("run")
+            assert (cost.key, cost.tokens) == (turn.run, 3)
+        with Tenuto("bot", str(tmp_path / "a.db")) as blocking:
+            blocking.turn("t", "Hi", lambda messages, tools: seen.append(current_run()) or "Hello.", key="2")
+        assert [type(one).__name__ for one in seen] == ["AsyncRun", "Run"]
+
+    asyncio.run(scene())

@@ -1,13 +1,17 @@
 """Absorbing conversations, loading files, and recall as a tool."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tenuto import AsyncTenuto, InvalidInput, Tenuto
+from tenuto.capabilities.memory.search.words import meet, stem, terms, words
 
 
 def test_rules_pick_what_people_state(agent: Tenuto) -> None:
@@ -133,3 +137,14 @@ def test_the_async_face_does_the_same(client: Callable[..., Tenuto], tmp_path: P
             assert (await agent.memory.forget(user="ann")).records == 2
 
     asyncio.run(main())
+
+
+@given(st.text(st.characters(max_codepoint=127), max_size=60))
+def test_words_of_ascii_are_its_letters_and_digits_in_lower_case(text: str) -> None:
+    assert words(text) == re.findall(r"[^\W_]+", text.lower())
+
+
+def test_words_that_are_met_together_have_the_stems_they_have_alone() -> None:
+    meet("Xylophones xylophoned 4711 naïve the")
+    assert terms("Xylophones 4711 NAÏVE the 4712") == [stem("xylophones"), "4711", stem("naive"), "4712"]
+    assert stem("xylophones") == stem("xylophoned") == "xylophon"

@@ -1,11 +1,15 @@
 """No read path returns a memory of another user or tenant: checked on random stores, whatever is asked."""
 
+import itertools
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.long import size
+from support.stores import kinds, new_url
 
 from tenuto import Tenuto
 
@@ -62,17 +66,39 @@ def read(agent: Tenuto, user: str | None, query: str, thread: str) -> list[tuple
     return seen
 
 
+def must_not_leak(root: Tenuto, reader: Tenuto, number: int, lines: list[Any], words: list[str]) -> None:
+    """Write in tenants of this number, and read everything as each user with another client."""
+    agents = {name: root.for_tenant(f"{name}{number}") for name in TENANTS}
+    for tenant, user, said, how in lines:
+        write(agents[tenant], user, f"{' '.join(said)} <{tenant}{number}/{user}>", how)
+    for tenant in TENANTS:
+        agent = reader.for_tenant(f"{tenant}{number}")
+        for user in USERS:
+            allowed = {f"<{tenant}{number}/{user}>", f"<{tenant}{number}/None>"}
+            for owner, text in read(agent, user, " ".join(words), f"thread of {user}"):
+                assert owner in (user, None), text
+                marks = {part for part in text.replace(".", " ").split() if part.startswith("<")}
+                assert marks <= allowed, (user, text)
+
+
 @settings(max_examples=size(40, 400), deadline=None)
 @given(written, st.lists(st.sampled_from(WORDS), min_size=1, max_size=3))
 def test_nothing_leaks_between_users_and_tenants(lines: list[Any], words: list[str]) -> None:
     with Tenuto("agent", "volatile:") as root:
-        agents = {name: root.for_tenant(name) for name in TENANTS}
-        for tenant, user, said, how in lines:
-            write(agents[tenant], user, f"{' '.join(said)} <{tenant}/{user}>", how)
-        for tenant, agent in agents.items():
-            for user in USERS:
-                allowed = {f"<{tenant}/{user}>", f"<{tenant}/None>"}
-                for owner, text in read(agent, user, " ".join(words), f"thread of {user}"):
-                    assert owner in (user, None), text
-                    marks = {part for part in text.replace(".", " ").split() if part.startswith("<")}
-                    assert marks <= allowed, (user, text)
+        must_not_leak(root, root, 0, lines, words)
+
+
+@pytest.mark.parametrize("kind", kinds("sqlite", "postgres", "valkey"))
+def test_nothing_leaks_on_stores_that_other_clients_read(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    url = new_url(kind, request, tmp_path / "store.db")
+    numbers = itertools.count()
+    with Tenuto("agent", url, durability="process" if kind == "sqlite" else "full") as root, Tenuto("b", url) as reader:
+
+        @settings(max_examples=size(4, 100), deadline=None, database=None)
+        @given(written, st.lists(st.sampled_from(WORDS), min_size=1, max_size=3))
+        def check(lines: list[Any], words: list[str]) -> None:
+            must_not_leak(root, reader, next(numbers), lines, words)
+
+        check()

@@ -1,14 +1,34 @@
 """Milestones and routes: a miss has its consequence once; a question finds its owner."""
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from tenuto import Conflict, Happened, InDoubt, InvalidInput, NotFound, Tenuto
+from tenuto import AsyncTenuto, Conflict, Happened, InDoubt, InvalidInput, NotFound, Tenuto, current_run
+from tenuto.capabilities.runs import RunSource
+from tenuto.kernel.work import perform
 
 DAY = 86_400
+
+
+class Until:
+    """Stops a worker when a condition holds."""
+
+    def __init__(self, holds: Callable[[], bool]) -> None:
+        self.is_set = holds
+
+
+def worked(agent: Tenuto) -> list[str]:
+    """Execute what is due now, one run after the other; return the ids."""
+    source = RunSource(agent._engine, agent._functions)
+    done = []
+    while (one := perform(source.take(), agent.clock)) is not None:
+        perform(source.execute(one), agent.clock)
+        done.append(one.id)
+    return done
 
 
 def test_a_milestone_is_met_with_evidence(agent: Tenuto, clock: Any) -> None:
@@ -176,3 +196,92 @@ def test_a_question_about_a_step_in_doubt_is_routed_and_notified(agent: Tenuto, 
     assert [one.id for one in agent.inbox.list()] == [asked.id], "it is not asked again"
     agent.inbox.answer(asked.id, Happened("paid"), by="ann")
     assert body() == "paid"
+
+
+@pytest.mark.races
+def test_workers_execute_the_workflow_that_a_miss_starts_once(
+    agent: Tenuto, client: Callable[..., Tenuto], clock: Any
+) -> None:
+    ordered: list[str] = []
+    agent.playbooks.save("contingency", steps=["order elsewhere", "tell the customer"])
+    agent.milestone("samples", due="10d", on_miss={"playbook": "contingency"})
+    clock.advance(11 * DAY)
+    idle, *replicas = [client(f"r{n}") for n in range(4)]
+    idle.action("something else")(lambda step: None)
+    for one in replicas:
+        for name in ("order elsewhere", "tell the customer"):
+            one.action(name)(lambda step: ordered.append(step.action))
+    assert idle.milestones.fire() == 1
+    assert idle.milestones.fire() == 0
+    assert worked(idle) == []
+    assert ordered == [], "a worker without the action leaves it to one that has it"
+    with ThreadPoolExecutor(3) as pool:
+        stop = Until(lambda: all(one.status == "completed" for one in agent.runs.list()))
+        list(pool.map(lambda one: one.runs.work(stop=stop, poll=0.02), replicas))
+    assert ordered == ["order elsewhere", "tell the customer"]
+    [workflow] = agent.workflows.list()
+    assert (workflow.name, workflow.status) == (agent.milestones.get("samples").started, "completed")
+    assert {one.status for one in agent.runs.list()} == {"completed"}
+    assert agent.playbooks.cases("contingency")[0].outcome == "completed"
+
+
+def test_a_workflow_of_a_worker_that_waits_for_a_person_continues_after_the_answer(agent: Tenuto, clock: Any) -> None:
+    @agent.action("ask")
+    def ask(step: Any) -> Any:
+        with agent.run("which supplier") as run:
+            return run.ask("Which supplier?", choices=["a", "b"])
+
+    agent.playbooks.save("contingency", steps=["ask"])
+    agent.milestone("samples", due="1d", on_miss={"playbook": "contingency"})
+    clock.advance(2 * DAY)
+    agent.milestones.fire()
+    worked(agent)
+    [asked] = agent.inbox.list()
+    agent.inbox.answer(asked.id, "b", by="ann")
+    worked(agent)
+    [workflow] = agent.workflows.list()
+    assert (workflow.status, workflow.steps[0].result) == ("completed", "b")
+
+
+def test_a_crash_between_workflow_and_queue_queues_it_once(agent: Tenuto, clock: Any) -> None:
+    done: list[str] = []
+    agent.action("order")(lambda step: done.append("order"))
+    agent.playbooks.save("contingency", steps=["order"])
+    agent.milestone("samples", due="1d", on_miss={"playbook": "contingency"})
+    clock.advance(2 * DAY)
+    due = agent.milestones.get("samples").due
+    agent.playbooks.start("contingency", as_=f"milestone:samples:{int(due.timestamp())}")  # and then it was killed
+    assert agent.milestones.fire() == 1
+    worked(agent)
+    assert done == ["order"]
+
+
+def test_a_workflow_that_an_agent_resumed_is_not_executed_again(agent: Tenuto, clock: Any) -> None:
+    done: list[str] = []
+    agent.action("order")(lambda step: done.append("order"))
+    agent.playbooks.save("contingency", steps=["order"])
+    agent.milestone("samples", due="1d", on_miss={"playbook": "contingency"})
+    clock.advance(2 * DAY)
+    agent.milestones.fire()
+    agent.workflows.list()[0].resume()
+    worked(agent)
+    assert done == ["order"]
+
+
+def test_an_async_worker_executes_the_workflow_that_a_miss_starts(clock: Any) -> None:
+    async def scene() -> None:
+        async with AsyncTenuto("bot", "volatile:", clock=clock) as agent:
+            done: list[str] = []
+
+            @agent.action("order")
+            async def order(step: Any) -> None:
+                await asyncio.sleep(0)
+                done.append(current_run().id)
+
+            await agent.playbooks.save("contingency", steps=["order"])
+            await agent.milestone("samples", due="1d", on_miss={"playbook": "contingency"})
+            clock.advance(2 * DAY)
+            await agent.runs.work(stop=Until(lambda: agent._sync.workflows.list("completed") != []), poll=0.02)
+            assert done == [f"workflow:{(await agent.milestones.get('samples')).started}"]
+
+    asyncio.run(scene())

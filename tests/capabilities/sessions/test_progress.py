@@ -339,11 +339,11 @@ def test_the_digest_brings_memories_when_there_is_memory(agent: Tenuto) -> None:
 
     said: list[str] = []
 
-    def recall(query: str, k: int) -> list[SimpleNamespace]:
+    def texts(query: str, *_: object) -> list[str]:
         said.append(query)
-        return [SimpleNamespace(memory=SimpleNamespace(text="aisle seats"))]
+        return ["aisle seats"]
 
-    agent.memory = SimpleNamespace(recall=recall)  # type: ignore
+    agent.memory = SimpleNamespace(_texts=texts)  # type: ignore
     p = agent.progress("trip", goal="Book a flight")
     assert "- aisle seats\n" in p.digest()
     assert said == ["Book a flight"]

@@ -370,7 +370,7 @@ def test_no_summary_or_repair_begins_a_thread_that_is_over(backend: Backend, clo
             clock.advance(pause.pop() if pause else 0)
             return super().read(keys)
 
-    agent = Tenuto("a", Slow(backend), clock=clock)
+    agent = Tenuto("a", Slow(backend), clock=clock).open()
     call = {"role": "assistant", "tool_calls": [{"id": "c"}]}
     for number, write in enumerate(
         [

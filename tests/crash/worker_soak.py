@@ -1,0 +1,117 @@
+"""Mixed work of every kind on one store, for a long time: worker_soak.py STORE SECONDS NAME [leaky]
+
+Names are reused and what was made is deleted again, so what is kept is bounded. It prints a sample of its own size, as
+JSON, about twenty times, and forks now and then; a child does some work and ends. A leaky
+worker has a planted bug: it leaves a file open each time.
+"""
+
+import json
+import logging
+import os
+import random
+import sys
+import threading
+import time
+
+import psutil
+
+from tenuto import Conflict, NotFound, RunBusy, Tenuto
+
+logging.disable(logging.WARNING)
+
+
+def state(agent, chance):
+    scope = f"scope{chance.randrange(5)}"
+    agent.state.set(scope, f"k{chance.randrange(50)}", "x" * chance.randrange(2_000), ttl=chance.choice([None, 1]))
+    agent.state.update(scope, "counter", lambda n: n + 1, default=0, attempts=100)
+    agent.state.items(scope)
+    if chance.random() < 0.2:
+        agent.state.delete(scope, f"k{chance.randrange(50)}")
+
+
+def thread(agent, chance):
+    one = agent.thread(f"t{chance.randrange(10)}", user="u")
+    one.append({"role": "user", "content": "hello " * chance.randrange(50)}, {"role": "assistant", "content": "hi"})
+    one.messages(last=20)
+    if one.count() > 60:
+        one.delete()
+
+
+def checkpoint(agent, chance):
+    name = f"c{chance.randrange(3)}"
+    agent.checkpoint.create("state", {"items": list(range(chance.randrange(300))), "name": name}, thread=name)
+    agent.checkpoint.restore(thread=name, default=None)
+    agent.checkpoint.prune(thread=name, keep_last=5)
+
+
+def run(agent, chance):
+    name = f"r{chance.randrange(20)}"
+    with agent.run(name, wait=0.05) as one:
+        one.step("a", lambda: "x" * 500)
+        one.step("b", time.time, effect="pure")
+    agent.runs.delete(name)
+
+
+def task(agent, chance):
+    agent.tasks.enqueue("q", {"n": chance.random()})
+    if claimed := agent.tasks.claim("q", lease=30):
+        claimed.complete("done")
+
+
+def memory(agent, chance):
+    user = f"u{chance.randrange(3)}"
+    agent.memory.remember(f"{user} likes number {chance.randrange(30)}", user=user)
+    agent.memory.recall("which number?", user=user)
+    if chance.random() < 0.1:
+        agent.memory.forget(user=user)
+
+
+def question(agent, chance):
+    asked = agent.ask("Go on?", to="ops", choices=["yes", "no"], key=f"q{chance.randrange(5)}")
+    if asked.status == "pending":
+        agent.inbox.answer(asked.id, "yes", by="ann")
+
+
+def lease(agent, chance):
+    with agent.lease(f"l{chance.randrange(3)}", ttl=30, wait=5) as held:
+        agent.state.set("fenced", "k", 1, fence=held)
+
+
+def fork(agent, chance):
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            state(agent, random.Random(os.getpid()))
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+WORK = [state] * 6 + [thread] * 4 + [checkpoint] * 2 + [run] * 3 + [task] * 3 + [memory] * 2 + [question, lease, fork]
+
+
+def main(store, seconds, name, bug=""):
+    left_open = []
+    chance, me = random.Random(name), psutil.Process()
+    began, ended, done, refused = time.monotonic(), float(seconds), 0, 0
+    due = ended / 20
+    with Tenuto(name, store) as agent:
+        while (passed := time.monotonic() - began) < ended:
+            try:
+                chance.choice(WORK)(agent, chance)
+            except (Conflict, NotFound, RunBusy):  # another worker uses the same names
+                refused += 1
+            done += 1
+            if bug == "leaky":
+                left_open.append(open(store))  # noqa: PTH123, SIM115
+            if passed > due:
+                due += ended / 20
+                sample = {"rss": me.memory_info().rss, "fds": me.num_fds(), "threads": threading.active_count()}
+                print(json.dumps({**sample, "done": done, "refused": refused}), flush=True)
+    print(json.dumps({"ended": done}), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
