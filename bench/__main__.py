@@ -12,8 +12,22 @@ from pathlib import Path
 
 from bench.measure import environment, save, show
 
-TOPICS = ["set", "get", "append", "processes", "start", "memory", "context", "postgres", "redis", "idle", "server"]
-BESIDE = ["history", "langgraph", "sessions", "steps", "tasks"]
+TOPICS = [
+    "set",
+    "get",
+    "append",
+    "processes",
+    "start",
+    "memory",
+    "context",
+    "postgres",
+    "redis",
+    "idle",
+    "server",
+    "encrypt",
+    "growth",
+]
+BESIDE = ["frameworks", "history", "langgraph", "sessions", "steps", "tasks"]
 """These need the peers: `make peers`. With `--against` they do without."""
 
 

@@ -54,6 +54,15 @@ class Nothing:
                 self._records[write[0]] = Record(write[0], write[1], version, 0.0)
         return Commit((version,) * len(writes), 0.0)
 
+    def streams(self, prefix: bytes, **_: Any) -> list[bytes]:
+        return []
+
+    def load(self, records: Any, entries: Any) -> int:
+        return 0
+
+    def trim(self, stream: bytes, first: int) -> int:
+        return 0
+
     def bell(self, stream: bytes) -> Bell:
         return Bell()
 

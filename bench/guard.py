@@ -4,6 +4,7 @@
 
 The file has a list of conversations, each with `sessions` of `turns` with `speaker` and `text`. One of the two speakers is
 taken for the agent. Every twentieth statement is recorded as a decision, so that contradictions can be raised falsely, too.
+For `known_answer`, everything that the other one said so far is a memory of the user: the most that can be found falsely.
 """
 
 from __future__ import annotations
@@ -16,6 +17,19 @@ from tenuto import Tenuto
 from tenuto.capabilities.context import Sign
 from tenuto.capabilities.memory import terms
 
+KNOWN = [
+    ("The user prefers aisle seats", "Which seat do you prefer?"),
+    ("The user's account number is {number}", "Could you tell me your account number?"),
+    (
+        "Parcels for warehouse {number} need a signature of the manager",
+        "Who gives the signature for parcels of warehouse {number}?",
+    ),
+    (
+        "Ann pays her invoices by bank transfer on the last Friday of each month",
+        "On which Friday of the month does Ann pay invoices?",
+    ),
+    ("The customer {number} works in Berlin and lives in Potsdam", "In which town does the customer {number} live?"),
+]
 VALUES = [("LGA", "JFK"), ("500", "900"), ("PDF", "CSV"), ("2026", "2027"), ("EUR", "USD")]
 
 
@@ -33,11 +47,18 @@ def false_alarms(path: Path) -> tuple[int, list[Sign]]:
                     thread.decide(first)
             turns += len(said)
             signs += agent.guard("t").scan()
+            guard = agent.guard("asked", user="u")
+            for one in said:
+                if one["speaker"] == conversation["speakers"][0]:
+                    signs += [sign for sign in guard.say(one["text"]) if sign.kind == "known_answer"]
+                else:
+                    agent.memory.remember(one["text"], user="u")
     return turns, signs
 
 
 def planted(count: int = 100) -> dict[str, float]:
-    found = dict.fromkeys(("repeated_call", "repeated_question", "contradiction", "restarted_work"), 0)
+    kinds = ("repeated_call", "repeated_question", "contradiction", "restarted_work", "known_answer")
+    found = dict.fromkeys(kinds, 0)
     for number in range(count):
         with Tenuto("bench", "volatile:") as agent:
             thread, value, other = agent.thread("t"), *VALUES[number % len(VALUES)]
@@ -50,8 +71,13 @@ def planted(count: int = 100) -> dict[str, float]:
                 [{"step": 1, "action": f"collect_data_{number}", "status": "completed"}, {"step": 2, "action": "b"}],
                 user="u",
             )
+            known, asked = KNOWN[number % len(KNOWN)]
+            for others in range(20):
+                agent.memory.remember(f"The user ordered {others + 3} boxes of screws for the workshop", user="u")
+            agent.memory.remember(known.format(number=number), user="u")
             guard = agent.guard("t", user="u")
             signs = [
+                *guard.say(asked.format(number=number)),
                 *guard.tool_call("search", {"part": number}),
                 *guard.say(f"One question: which supplier delivers part {number} to the warehouse in the north?"),
                 *guard.say(f"The report number {number} uses {other}."),

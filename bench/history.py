@@ -30,9 +30,10 @@ RAW, CREATE, APPEND = "raw 1 KB insert", "tenuto checkpoint.create", "tenuto thr
 
 def run(*, quick: bool) -> Table:
     turns = 200 if quick else 1_000
-    missing = [package for _, package in PEERS.values() if package and not _version(package)]
+    needed = {"matplotlib", *(package for _, package in PEERS.values() if package)}
+    missing = [package for package in needed if not _version(package)]
     if missing:
-        sys.exit(f"The peers {', '.join(sorted(set(missing)))} are not installed here; run: make peers")
+        sys.exit(f"The peers {', '.join(sorted(missing))} are not installed here; run: make peers")
     with folder() as path:
         contenders, folders = _contenders(path)
         took, loads, sizes = _go(contenders, folders, turns)

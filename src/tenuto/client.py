@@ -11,9 +11,12 @@ from datetime import datetime
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, overload
 
 from tenuto.backends import connect
+from tenuto.capabilities import upkeep
 from tenuto.capabilities._core.base import Context, raise_if_blocked
 from tenuto.capabilities._core.notices import Notices
 from tenuto.capabilities._core.renewal import Renewer
+from tenuto.capabilities.alerts import Alerts
+from tenuto.capabilities.audits import Audits
 from tenuto.capabilities.checkpoints import Checkpoints, Retention
 from tenuto.capabilities.context import ContextBuilder, Guard, Sources, Turns
 from tenuto.capabilities.costs import Costs
@@ -29,7 +32,6 @@ from tenuto.capabilities.people import (
     Routes,
     When,
     WorkingTime,
-    fire_due,
 )
 from tenuto.capabilities.playbooks import Playbooks
 from tenuto.capabilities.runs import (
@@ -43,6 +45,7 @@ from tenuto.capabilities.runs import (
     Runs,
     StepOptions,
     Verify,
+    answer_learned,
     register_function,
     run_once,
     step_function,
@@ -60,18 +63,19 @@ from tenuto.capabilities.sessions import (
     read_file,
 )
 from tenuto.capabilities.state import ScopeView, State
-from tenuto.capabilities.store import Store
+from tenuto.capabilities.store import Store, Summary, restored
 from tenuto.capabilities.tasks import Tasks
 from tenuto.capabilities.threads import Thread, Threads
-from tenuto.capabilities.workflows import Action, Actions, Workflows, register_action
+from tenuto.capabilities.workflows import Action, Actions, Workflows, queued_for, register_action, resuming
 from tenuto.errors import InvalidInput
 from tenuto.hooks.events import Hook
 from tenuto.kernel import keys
 from tenuto.kernel.clock import Clock, SystemClock
-from tenuto.kernel.contract import Backend, Copyable, is_backend
+from tenuto.kernel.contract import Backend, Copyable, Sealing
 from tenuto.kernel.correlation import Correlation
 from tenuto.kernel.durations import Duration
-from tenuto.kernel.work import Work, perform, work_of
+from tenuto.kernel.work import Work, perform
+from tenuto.wrappers.encrypt import Encryption, KeySource, encrypted
 from tenuto.wrappers.observe import Observe, report
 from tenuto.wrappers.tenant import Tenant
 
@@ -89,7 +93,8 @@ class Tenuto:
     the default is `$TENUTO_URL`, else `.tenuto/tenuto.db` in the current folder or, if it is there, in the nearest
     folder above, up to the root of the git repository. `https://host` is a tenuto server, with `api_key` or
     `$TENUTO_API_KEY`. `embed` finds memories by meaning: "wordllama", "minilm", a URL, or a function from texts to
-    vectors.
+    vectors. `encryption_key` encrypts all values: a key, a list of keys with the one to write with first, `env:NAME`,
+    `file:PATH`, a callable, or an `Encryption` with options; the default is `$TENUTO_ENCRYPTION_KEY`.
     The store is opened by the first call or by `open()`. A client is safe to share between threads, and to
     use in children after a fork.
     """
@@ -106,22 +111,19 @@ class Tenuto:
         hooks: Sequence[Hook] = (),
         retention: Retention | None = None,
         embed: str | Embed | None = None,
+        encryption_key: KeySource | Encryption | None = None,
     ) -> None:
         self.name = keys.name(name, "name")
         self.tenant = keys.name(tenant, "tenant")
         self.clock: Clock = clock or SystemClock()
-        if url is None or isinstance(url, str | os.PathLike):
-            backend = connect(url, durability=durability, clock=clock, api_key=api_key)
-        elif is_backend(url):
-            if api_key is not None:
-                raise InvalidInput("api_key belongs to a server's URL, https://host. Leave it out for this store.")
-            backend = url
-        else:
-            raise InvalidInput(f"A store must be a URL, a path or a backend, not {type(url).__name__}.")
+        store = connect(url, durability=durability, clock=clock, api_key=api_key)
+        backend = store if store is url and encryption_key is None else encrypted(store, encryption_key)
         for hook in hooks:
             if not callable(hook):
                 raise InvalidInput(f"A hook must be a callable that accepts an event, not {type(hook).__name__}.")
-        self._file = backend if isinstance(backend, Copyable) else None
+        self._file = store if isinstance(store, Copyable) else None
+        self._sealing = backend if isinstance(backend, Sealing) else None
+        self._below, self._encryption = backend, encryption_key
         self._backend: Backend = Observe(backend, hooks) if hooks else backend
         self._report = functools.partial(report, tuple(hooks))
         self._renewer = Renewer()
@@ -133,11 +135,12 @@ class Tenuto:
         self._compose()
 
     def _compose(self) -> None:
-        self.kernel: Backend = Tenant(self._backend, self.tenant)
-        self._context = Context(self.kernel, self.clock, self.name, self._report)
+        self.kernel: Backend = Tenant(self._backend, self.tenant, self._below)
+        self._context = Context(self.kernel, self.clock, self.name, self._report, isinstance(self._backend, Observe))
         self.state = State(self._context)
         self.checkpoint = Checkpoints(self._context, self._retention)
-        self.store = Store(self._context, self._file)
+        view = functools.partial(Tenant, self._backend, unread=self._below)
+        self.store = Store(self._context, self._file, self._sealing, self.tenant, view)
         self.threads = Threads(self._context)
         self._users = State(self._context, "user")
         self.inbox = Inbox(self._context)
@@ -150,17 +153,21 @@ class Tenuto:
         parts = (self._context, self._renewer, self.threads, self.inbox, self.memory, notices, self._prices)
         self._engine = Engine(*parts, {}, self._progress_of)
         self.inbox._waking = self._engine.waking
+        self.inbox._learned = functools.partial(answer_learned, self._engine)
         self.runs = Runs(self._engine, self._functions)
         self.inbox._due = self.runs._due_of
-        self.costs = Costs(self._engine)
+        self.costs, self.audits = Costs(self._engine), Audits(self._context)
         self.tasks = Tasks(self._context, self._renewer)
-        self.runs._chores = self.tasks._chores = functools.partial(fire_due, self.inbox, self.milestones, self.notify)
+        self.alerts = Alerts(self._context, self.runs, self.inbox, self.notify, self.audits)
         self.state._enqueuing = self.tasks._enqueuer.prepare
         self.workflows = Workflows(self._engine, self._actions)
         self.handoff = Handoffs(self._context, self._renewer, self.threads)
         self.playbooks = Playbooks(self._engine, self.workflows, self.runs)
+        self._progress_names = functools.partial(names, self._context)
+        self._forgetter = upkeep.attach(self)
+        self.forget_user, self.verify_receipt = self._forgetter.forget_user, self._forgetter.verify_receipt
         self.costs._playbook_of = self.playbooks._of_run
-        self.milestones._start = {"function": self._start, "playbook": self._start_playbook}
+        self.milestones._start = {"function": self._start, "playbook": self.playbooks._missed}
         self._sources = Sources(self._users, self.workflows, self.inbox, self.threads, self.memory)
         self._builder = ContextBuilder(self._context, self.threads, self._sources.gather)
         self.build_context, self.calibrate = self._builder.build_context, self._builder.calibrate
@@ -306,6 +313,7 @@ class Tenuto:
             if inspect.iscoroutinefunction(fn):
                 raise TypeError(f"{fn.__name__} is a coroutine function. Use AsyncTenuto to run it.")
             register_action(self._actions, name, Action(fn, effect, verify, retry, timeout))
+            self._functions[queued_for(name)] = resuming(self._actions)
             return fn
 
         return register
@@ -332,7 +340,7 @@ class Tenuto:
 
         `goal` is the goal of a new document; change a stored one with `Progress.goal`.
         """
-        return Progress(self._context, name, goal, self.inbox, self._memories)
+        return Progress(self._context, name, goal, self.inbox, self.memory._texts)
 
     def read_progress(self, path: str | os.PathLike[str], name: str | None = None) -> Progress:
         """Read a progress file, also one that was edited by hand, into the store durably; return the document.
@@ -388,15 +396,6 @@ class Tenuto:
         work = merge_results(self._engine, name, results, rules=rules, judge=judge, times=times, block=block)
         return perform(work, self.clock)
 
-    def _progress_names(self) -> list[str]:
-        """Return the names of all progress documents."""
-        return names(self._context)
-
-    def _memories(self, query: str) -> list[str]:
-        """Return the texts of the best memories for a question."""
-        memory = getattr(self, "memory", None)
-        return [] if memory is None else [str(one.memory.text) for one in memory.recall(query, k=3)]
-
     def ask(self, question: str, **options: Unpack[AskOptions]) -> Question:
         """Ask people durably and return the question at once; `run.ask` waits for the answer.
 
@@ -405,7 +404,7 @@ class Tenuto:
         `escalate`; then `on_timeout` applies: "wait" (keep waiting), "deny", "default" (the answer is `default`) or
         "fail". `calendar` counts durations in business hours. `blocks` closes the gate of a resource until the answer.
         `about` names subjects, for routes and for the last outcome. The same `key` is asked once. `quorum` people must
-        give the same answer.
+        give the same answer. An answer about something becomes a memory, unless `remember` is False.
         """
         return perform(self.inbox._ask(question, options), self.clock)
 
@@ -439,11 +438,6 @@ class Tenuto:
 
         return Durable(self._engine, function, self._functions.get(function, body))._queueing(run_id, (argument,), {})
 
-    def _start_playbook(self, playbook: str, workflow: str, argument: dict[str, Any]) -> Work[Any]:
-        """Create a workflow of this name from a playbook, unless there is one."""
-        situation = f"The milestone {argument['name']} of {argument['due']:%Y-%m-%d %H:%M} UTC was missed."
-        return work_of(self.playbooks.start)(playbook, workflow, situation=situation)
-
     def guard(self, thread_id: str, *, user: str | None = None) -> Guard:
         """Return a guard that looks for signs of lost context in a thread; `user` adds preferences and workflows."""
         return Guard(self._context, self._sources, thread_id, user)
@@ -475,6 +469,13 @@ class Tenuto:
         view.tenant = keys.name(tenant, "tenant")
         view._compose()
         return view
+
+    @classmethod
+    def restore(
+        cls, backup: str | os.PathLike[str], url: str | os.PathLike[str], *, tenant: str = "default"
+    ) -> Summary:
+        """Restore a backup or an export into a new store, verify both, and return what it holds; overwrite nothing."""
+        return restored(lambda place: cls("restore", place, tenant=tenant), backup, os.fspath(url))
 
     def open(self) -> Self:
         """Open the store now instead of at the first call; create or upgrade it if needed."""

@@ -22,6 +22,9 @@
     ├── TimedOut              a step, a wait or a run exceeded its time limit (also a TimeoutError)
     ├── RequestExpired        a request id is older than the recorded outcomes
     ├── Damaged               stored bytes fail their checksum or cannot be decoded
+    ├── Encrypted             the store is encrypted, and no key was given
+    │   └── WrongKey          none of the given keys opens it
+    ├── NotEncrypted          a key was given, and the store holds data in the clear
     ├── StorageUnavailable    the store is unreachable or did not answer; see `outcome`
     │   └── StorageFull       the disk or the memory of the store is full
     ├── ReadOnly              this store, or this view of it, is read-only
@@ -52,11 +55,13 @@ __all__ = [
     "Closed",
     "Conflict",
     "Damaged",
+    "Encrypted",
     "InDoubt",
     "InvalidInput",
     "LeaseHeld",
     "MissingDriver",
     "NewerFormat",
+    "NotEncrypted",
     "NotFound",
     "NotStorable",
     "Paused",
@@ -77,6 +82,7 @@ __all__ = [
     "TooLarge",
     "UnknownType",
     "Waiting",
+    "WrongKey",
 ]
 
 
@@ -216,6 +222,18 @@ class RequestExpired(TenutoError):
 
 class Damaged(TenutoError):
     """Stored bytes fail their checksum or cannot be decoded; nothing of them is returned."""
+
+
+class Encrypted(TenutoError):
+    """The data of the tenant is encrypted and no key was given; nothing was read or written."""
+
+
+class WrongKey(Encrypted):
+    """None of the given keys opens the tenant's data; nothing was read or written."""
+
+
+class NotEncrypted(TenutoError):
+    """A key was given, but the tenant holds data in the clear; nothing was read or written."""
 
 
 class StorageUnavailable(TenutoError):

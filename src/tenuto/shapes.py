@@ -237,6 +237,11 @@ def _address(block: Message) -> str | None:
 # -- writing ---------------------------------------------------------------------------------------------------
 
 
+def written(shape: Shape, said: Said) -> list[Message]:
+    """Return messages in a format that say the same."""
+    return list(_WRITE[shape](said))
+
+
 def _write_responses(said: Said) -> Iterator[Message]:
     for piece in _pieces(said.parts):
         if isinstance(piece, Call):

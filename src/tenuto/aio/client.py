@@ -6,6 +6,7 @@ Handles (`state[scope]`, `user`, `thread`, `run`, `lease`, `leader`, `transactio
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,6 +15,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, overload
 
+from tenuto.aio.alerts import AsyncAlerts
+from tenuto.aio.audits import AsyncAudits
 from tenuto.aio.bridge import Calls, Pool, Pools, in_thread, perform, stored
 from tenuto.aio.checkpoints import AsyncCheckpoints
 from tenuto.aio.context import AsyncContextBuilder, AsyncGuard, AsyncTurns
@@ -25,10 +28,10 @@ from tenuto.aio.playbooks import AsyncPlaybooks
 from tenuto.aio.runs import AsyncDurable, AsyncRun, AsyncRuns, must_be_coroutine
 from tenuto.aio.sessions import AsyncHandoffs, AsyncProgress, AsyncSession
 from tenuto.aio.state import AsyncScopeView, AsyncState
-from tenuto.aio.store import AsyncKernel, AsyncStore
+from tenuto.aio.store import AsyncForgetter, AsyncKernel, AsyncStore
 from tenuto.aio.tasks import AsyncTasks
 from tenuto.aio.threads import AsyncThread, AsyncThreads
-from tenuto.aio.workflows import AsyncWorkflows
+from tenuto.aio.workflows import AsyncWorkflows, resuming_awaited
 from tenuto.capabilities.checkpoints import Retention
 from tenuto.capabilities.memory import Embed
 from tenuto.capabilities.people import AskOptions, Milestone, Question, When, WorkingTime
@@ -43,7 +46,8 @@ from tenuto.capabilities.runs import (
     step_function,
 )
 from tenuto.capabilities.sessions import Judge, Merged, Rule, merge_results
-from tenuto.capabilities.workflows import Action, register_action
+from tenuto.capabilities.store import Summary
+from tenuto.capabilities.workflows import Action, queued_for, register_action
 from tenuto.client import Tenuto
 from tenuto.errors import Closed
 from tenuto.hooks.events import Hook
@@ -51,6 +55,7 @@ from tenuto.kernel.clock import Clock
 from tenuto.kernel.contract import Backend
 from tenuto.kernel.correlation import Correlation
 from tenuto.kernel.durations import Duration
+from tenuto.wrappers.encrypt import Encryption, KeySource
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -103,6 +108,7 @@ class AsyncTenuto:
         hooks: Sequence[Hook] = (),
         retention: Retention | None = None,
         embed: str | Embed | None = None,
+        encryption_key: KeySource | Encryption | None = None,
     ) -> None:
         sync = Tenuto(
             name,
@@ -114,6 +120,7 @@ class AsyncTenuto:
             hooks=hooks,
             retention=retention,
             embed=embed,
+            encryption_key=encryption_key,
         )
         store = Pool(_THREADS, "tenuto")
         self._compose(sync, Pools(store, Calls(_CALLS)))
@@ -142,6 +149,8 @@ class AsyncTenuto:
         self.inbox = AsyncInbox(sync.inbox, pools)
         self.memory = AsyncMemories(sync.memory, pools)
         self.costs = AsyncCosts(sync.costs, pools)
+        self.audits = AsyncAudits(sync.audits, pools)
+        self.alerts = AsyncAlerts(sync.alerts, pools)
         self.notify = AsyncNotify(sync.notify, pools)
         self.routes = AsyncRoutes(sync.routes, pools)
         self.milestones = AsyncMilestones(sync.milestones, pools)
@@ -149,9 +158,11 @@ class AsyncTenuto:
         self.workflows = AsyncWorkflows(sync.workflows, pools)
         self.handoff = AsyncHandoffs(sync.handoff, pools)
         self.playbooks = AsyncPlaybooks(sync.playbooks, pools)
+        self._forgetter = AsyncForgetter(sync._forgetter, pools)
+        self.forget_user, self.verify_receipt = self._forgetter.forget_user, self._forgetter.verify_receipt
         self._builder = AsyncContextBuilder(sync._builder, pools)
         self.build_context, self.calibrate = self._builder.build_context, self._builder.calibrate
-        self.turn = AsyncTurns(sync._turns, pools).turn
+        self.turn = AsyncTurns(sync._turns._facing(lambda run: AsyncRun(run, pools)), pools).turn
 
     def user(self, user_id: str) -> AsyncScopeView:
         """Return a view of a user's preferences by key, shared by all agents of the tenant."""
@@ -281,6 +292,7 @@ class AsyncTenuto:
 
         def register(fn: F) -> F:
             register_action(self._sync._actions, name, Action(fn, effect, verify, retry, timeout))
+            self._sync._functions[queued_for(name)] = resuming_awaited(self._sync._actions)
             return fn
 
         return register
@@ -369,6 +381,13 @@ class AsyncTenuto:
         view = object.__new__(type(self))
         view._compose(self._sync.for_tenant(tenant), self._pools)
         return view
+
+    @classmethod
+    async def restore(
+        cls, backup: str | os.PathLike[str], url: str | os.PathLike[str], *, tenant: str = "default"
+    ) -> Summary:
+        """Restore a backup or an export into a new store, verify both, and return what it holds; overwrite nothing."""
+        return await asyncio.to_thread(Tenuto.restore, backup, url, tenant=tenant)
 
     async def open(self) -> Self:
         """Open the store now instead of at the first call."""

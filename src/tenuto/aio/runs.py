@@ -323,6 +323,7 @@ class AsyncRuns(Mirror[Runs]):
 
     list = awaitable(Runs.list)
     get = awaitable(Runs.get)
+    history = awaitable(Runs.history)
     info = awaitable(Runs.info)
     result = awaitable(Runs.result)
     signal = awaitable(Runs.signal)
@@ -334,6 +335,7 @@ class AsyncRuns(Mirror[Runs]):
     stop_recurring = awaitable(Runs.stop_recurring)
 
     watch = iterable(Runs.watch)
+    follow = iterable(Runs.follow)
 
     async def recover(self) -> dict[str, str]:
         """Resume the registered runs that are interrupted or due; see `Runs.recover`."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from tenuto.aio.bridge import Mirror, Pools, awaitable
-from tenuto.capabilities.store import Store
+import functools
+
+from tenuto.aio.bridge import Mirror, Pools, awaitable, in_thread
+from tenuto.capabilities.store import Advance, Difference, Imported, Store
+from tenuto.capabilities.upkeep import Forgetter
 from tenuto.kernel.contract import Backend
 
 
@@ -13,6 +16,30 @@ class AsyncStore(Mirror[Store]):
     stats = awaitable(Store.stats)
     check = awaitable(Store.check)
     backup = awaitable(Store.backup)
+    rotate = awaitable(Store.rotate)
+    destroy_user_key = awaitable(Store.destroy_user_key)
+    export = awaitable(Store.export)
+    import_ = awaitable(Store.import_)
+    prune = awaitable(Store.prune)
+    summary = awaitable(Store.summary)
+
+    async def copy_from(self, other: AsyncStore, *, progress: Advance | None = None) -> Imported:
+        """Store everything of another store's tenant here, as `import_` does."""
+        return await in_thread(self._pool, functools.partial(self._sync.copy_from, other._sync, progress=progress))
+
+    async def compare(
+        self, other: AsyncStore, *, limit: int = 100, progress: Advance | None = None
+    ) -> list[Difference]:
+        """Return up to `limit` rows that differ between this store's tenant and another's."""
+        call = functools.partial(self._sync.compare, other._sync, limit=limit, progress=progress)
+        return await in_thread(self._pool, call)
+
+
+class AsyncForgetter(Mirror[Forgetter]):
+    """`Forgetter`, awaited."""
+
+    forget_user = awaitable(Forgetter.forget_user)
+    verify_receipt = awaitable(Forgetter.verify_receipt)
 
 
 class AsyncKernel(Mirror[Backend]):
@@ -27,6 +54,9 @@ class AsyncKernel(Mirror[Backend]):
     scan = awaitable(Backend.scan)
     entries = awaitable(Backend.entries)
     commit = awaitable(Backend.commit)
+    streams = awaitable(Backend.streams)
+    load = awaitable(Backend.load)
+    trim = awaitable(Backend.trim)
     check = awaitable(Backend.check)
     stats = awaitable(Backend.stats)
     close = awaitable(Backend.close)

@@ -64,6 +64,7 @@ class AsyncTasks(Mirror[Tasks]):
     pending = awaitable(Tasks.pending)
     running = awaitable(Tasks.running)
     dead = awaitable(Tasks.dead)
+    queues = awaitable(Tasks.queues)
     counts = awaitable(Tasks.counts)
     is_completed = awaitable(Tasks.is_completed)
     mark_completed = awaitable(Tasks.mark_completed)

@@ -6,11 +6,20 @@ context variables.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
 from tenuto.aio.bridge import Mirror, Pools, awaitable, in_thread, perform
-from tenuto.capabilities.workflows import Workflow, Workflows, WorkflowStatus, WorkflowStep
+from tenuto.aio.runs import AsyncRun
+from tenuto.capabilities.workflows import (
+    BUSY,
+    Actions,
+    Workflow,
+    Workflows,
+    WorkflowStatus,
+    WorkflowStep,
+    workflow_of,
+)
 from tenuto.kernel.durations import Duration
 from tenuto.kernel.work import work_of
 
@@ -102,3 +111,13 @@ class AsyncWorkflows(Mirror[Workflows]):
     ) -> list[AsyncWorkflow]:
         """Return workflows sorted by name, filtered by status and user; see `Workflows.list`."""
         return [AsyncWorkflow(one, self._pools) for one in await self._list(status, user, limit=limit, after=after)]
+
+
+def resuming_awaited(actions: Actions) -> Callable[[AsyncRun, str], Awaitable[WorkflowStatus]]:
+    """Return the function of a queued run that resumes a workflow, whose actions may be coroutine functions."""
+
+    async def resume_workflow(run: AsyncRun, name: str) -> WorkflowStatus:
+        workflow = await in_thread(run._pool, lambda: workflow_of(actions, run._sync, name))
+        return (await AsyncWorkflow(workflow, run._pools).resume(wait=BUSY)).status
+
+    return resume_workflow

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple, get_args
 
 from tenuto.capabilities._core.base import Timed
-from tenuto.capabilities.runs import Engine, Op, Prices, Usage, logs_of, priced
+from tenuto.capabilities.runs import Engine, Op, Prices, Usage, forked_from, logs_of, origin_of, priced
 from tenuto.errors import InvalidInput
 from tenuto.kernel.durations import moment
 
@@ -42,6 +42,8 @@ class _Use(NamedTuple):
     at: float
     inherited: bool
     reused: int
+    forked: str | None
+    """The run that this one was forked from."""
 
 
 class Costs(Timed):
@@ -62,7 +64,7 @@ class Costs(Timed):
         """Return what was spent and saved by model, run, user, playbook or day (UTC), the most expensive first.
 
         A model call counts once, in the run that made it: what a fork inherited is saved there, not spent again. By
-        playbook, only the runs of workflows count that a playbook started.
+        playbook, the runs of workflows that a playbook started count, and their forks.
         """
         if by not in get_args(By):
             raise InvalidInput(f"by must be one of {', '.join(get_args(By))}; not {by!r}.")
@@ -78,7 +80,7 @@ class Costs(Timed):
             cheaper = 0.0
             if by == "playbook":
                 if used.run not in playbooks:
-                    playbooks[used.run] = self._playbook_of(used.run)
+                    playbooks[used.run] = self._played(used.run, used.forked)
                 played = playbooks[used.run]
                 if played is None:
                     continue
@@ -92,6 +94,12 @@ class Costs(Timed):
             known = found.get(key, Cost(key, 0, 0, 0, 0.0, 0.0, 0.0))
             found[key] = _added(known, used, seconds, cheaper)
         return sorted(found.values(), key=lambda one: (-one.spent, -one.saved, one.key))
+
+    def _played(self, run: str, forked: str | None) -> tuple[str, str | None] | None:
+        """Return the playbook that a run carries out, or the run that it was forked from, and so on."""
+        while (played := self._playbook_of(run)) is None and forked is not None:
+            run, forked = forked, forked_from(self._context, forked)
+        return played
 
     def _cheaper(self, used: _Use, designer: str | None) -> float:
         """Return how much more a call would have cost with the model that designed its playbook; 0 if that is unknown."""
@@ -109,7 +117,7 @@ class Costs(Timed):
                 again = len(history.resumes) - op.resumes if op.state == "done" else 0
                 for at, usage in enumerate(op.usage):
                     inherited = at < op.inherited
-                    yield _Use(run_id, owner, usage, op.ended, inherited, again), op, number
+                    yield _Use(run_id, owner, usage, op.ended, inherited, again, origin_of(history)), op, number
 
 
 def _key(by: By, used: _Use) -> str:

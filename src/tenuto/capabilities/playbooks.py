@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, NamedTuple
 from tenuto.capabilities._core.base import Timed, scan_all, stamp
 from tenuto.capabilities.memory import TRUST, Memory, New, new
 from tenuto.capabilities.runs import Engine, Runs
-from tenuto.capabilities.workflows import Workflow, Workflows
+from tenuto.capabilities.workflows import Workflow, Workflows, queue_workflow
 from tenuto.errors import InvalidInput, NotFound
 from tenuto.kernel import codec, keys
 from tenuto.kernel.contract import AnyCheck, Check, Put, Record, Write
@@ -178,6 +178,12 @@ class Playbooks(Timed):
             case = Case(as_, name, playbook.version, user, situation, "running", None, None, None, now, None)
             yield from self._recorded(case)
         return workflow
+
+    def _missed(self, name: str, as_: str, milestone: dict[str, Any]) -> Work[None]:
+        """Start a playbook for a missed milestone, once, and queue its workflow for a worker that has the actions."""
+        situation = f"The milestone {milestone['name']} of {milestone['due']:%Y-%m-%d %H:%M} UTC was missed."
+        workflow = yield from work_of(self.start)(name, as_, situation=situation)
+        yield from queue_workflow(workflow, as_)
 
     @on_store
     def finish(

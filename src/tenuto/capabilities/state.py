@@ -19,6 +19,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 from tenuto.capabilities._core import journal
 from tenuto.capabilities._core.base import Context, Fence, Timed, commit, scan_all
 from tenuto.capabilities._core.journal import Change, Noted
+from tenuto.capabilities._core.values import MISSING
 from tenuto.errors import Conflict, InvalidInput, NotFound, StateConflict
 from tenuto.kernel import codec, keys
 from tenuto.kernel.contract import Append, Check, Delete, Put, Record, Write
@@ -245,8 +246,10 @@ class State(Timed):
                 over = change.expires_at is not None and change.expires_at <= time
                 return default if change.deleted or over else change.value
         if version is not None:
-            raise NotFound(f"{scope}/{key} never had version {version}. List its versions with history().")
-        return default
+            raise NotFound(
+                f"{scope}/{key} never had version {version}, or it was pruned. List its versions with history()."
+            )
+        return journal.before_history(self._context, self._stream(scope), key, time, default)
 
     def last(self, scope: str) -> int:
         """Return the number of the newest change in a scope, 0 if there is none; pass it to `watch` as `after`."""
@@ -310,14 +313,14 @@ class Transaction(Timed):
 
     def __getitem__(self, key: str) -> Any:
         """Return the value as this transaction sees it; `KeyError` if there is none."""
-        found = self.get(key, _MISSING)
-        if found is _MISSING:
+        found = self.get(key, MISSING)
+        if found is MISSING:
             raise KeyError(key)
         return found
 
     def __contains__(self, key: str) -> bool:
         """Return whether there is a value, as this transaction sees it."""
-        return self.get(key, _MISSING) is not _MISSING
+        return self.get(key, MISSING) is not MISSING
 
     def set(self, key: str, value: Any, *, ttl: Duration | None = None) -> None:
         """Add a write; the value expires after `ttl`."""
@@ -436,8 +439,8 @@ class ScopeView(Timed):
 
     def __getitem__(self, key: str) -> Any:
         """Return a value; `KeyError` if there is none."""
-        found = self.get(key, _MISSING)
-        if found is _MISSING:
+        found = self.get(key, MISSING)
+        if found is MISSING:
             raise KeyError(key)
         return found
 
@@ -452,7 +455,7 @@ class ScopeView(Timed):
 
     def __contains__(self, key: object) -> bool:
         """Return whether there is a value."""
-        return isinstance(key, str) and self.get(key, _MISSING) is not _MISSING
+        return isinstance(key, str) and self.get(key, MISSING) is not MISSING
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the keys."""
@@ -465,9 +468,6 @@ class ScopeView(Timed):
     def __repr__(self) -> str:
         """Name the scope, without reading the store."""
         return f"<{self._state._kind} {self.scope!r}>"
-
-
-_MISSING: Any = object()
 
 
 def _value(record: Record) -> Any:

@@ -16,15 +16,29 @@ import click
 from tenuto import __version__
 
 _OWN = {
+    "audit": "Test whether the state of an agent survives production.",
+    "explain": "Explain a rule of the audit.",
     "bench": "Measure tenuto and common alternatives on this machine.",
     "backup": "Copy the store to a file while it is in use.",
+    "copy": "Copy a tenant to another store, and compare them.",
     "demo": "Kill an agent and watch it resume.",
     "doctor": "Diagnose the setup and suggest fixes.",
-    "import": "Import data of other libraries.",
+    "export": "Write a tenant to a JSONL file.",
+    "forget": "Forget a user: everything of theirs, everywhere.",
+    "import": "Import an export, or data of other libraries.",
+    "encryption": "Encryption keys: make one, rotate, destroy a user's.",
     "init": "Create the store and add it to .gitignore.",
+    "hook": "Run a session hook of a coding agent.",
     "keys": "API keys of a server: create, list, revoke, rotate.",
+    "mcp": "Serve coding agents as an MCP server.",
+    "load": "Drive a store with many agents and measure it.",
     "migrate": "Create or upgrade the schema of a Postgres store.",
+    "prune": "Prune what is older than its retention.",
+    "restore": "Restore a backup into a new store.",
+    "spool": "Commits kept while the store was away: show, replay, discard.",
     "schema": "Print the JSON Schema of a command's --json output.",
+    "verify": "Verify all stored data; compare with another store.",
+    "setup": "Add the MCP server and session hooks to a coding agent.",
     "worker": "Execute runs and tasks, escalate questions and notify people, until stopped.",
     "serve": "Serve the store over HTTP.",
 }
@@ -32,8 +46,10 @@ _OWN = {
 _NAMED = {"import": "imports"}
 """Commands whose name is a keyword, with the name of their module."""
 _TABLE = {
+    "alerts": "Conditions on figures, and who is notified.",
     "check": "Verify all stored data.",
     "checkpoint": "Checkpoints: list, show, diff, fork, restore, prune.",
+    "growth": "How the store grows, and when it reaches a size.",
     "handoff": "Handoffs between agents: list, show, accept, reject.",
     "inbox": "Questions from agents to people: list, show, answer.",
     "memory": "What agents know: add, search, list, show, forget, load.",
@@ -43,12 +59,14 @@ _TABLE = {
     "playbooks": "Procedures that worked: save, start, finish, suggest.",
     "milestones": "Due dates with evidence: list, set, meet.",
     "routes": "Who is asked about what.",
-    "runs": "Durable runs: list, show, watch, fork, retry, cancel, recover.",
+    "runs": "Durable runs: overview, list, show, history, fork, retry, cancel, recover.",
     "state": "Named values with versions.",
     "costs": "What runs spent on models, and what was saved.",
     "stats": "Backend, durability and size of the store.",
     "tasks": "Queues of tasks: list, show, enqueue, complete, retry, cancel.",
     "thread": "Conversations: list, show, append, timeline, fork.",
+    "watch": "Print the runs and questions that change.",
+    "workers": "Which process executes what now.",
     "workflows": "Documented procedures: list, show, mark steps as done.",
 }
 """Commands that are rendered from the table of operations."""

@@ -20,7 +20,7 @@ from tenuto.cli.waterfall import waterfall
 from tenuto.client import Tenuto
 from tenuto.errors import NotFound, UnknownType
 from tenuto.kernel import unregistered
-from tenuto.operations import Operation, Parameter, called, groups
+from tenuto.operations import OPERATIONS, Operation, Parameter, called, groups
 from tenuto.operations.jsonable import jsonable
 
 _LONG = {"check": "checking everything", "checkpoint prune": "pruning"}
@@ -28,6 +28,7 @@ _LONG = {"check": "checking everything", "checkpoint prune": "pruning"}
 
 
 _LINES: dict[str, Callable[[Any], list[str]]] = {
+    "audit last": render.audit,
     "checkpoint diff": render.differences,
     "progress next": lambda found: [found.next_action] if found.next_action else [],
     "progress show": lambda found: [found.markdown.rstrip()],
@@ -67,6 +68,11 @@ def command_of(name: str) -> click.Command:
 
         group.add_command(recover)
     return group
+
+
+def rendered(name: str) -> click.Command:
+    """Return the command of an operation for a group that has commands of its own."""
+    return _command(OPERATIONS[name], name.rpartition(" ")[2])
 
 
 def _command(operation: Operation, name: str) -> click.Command:

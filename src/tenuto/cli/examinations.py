@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import sys
 import time
@@ -16,6 +17,8 @@ from tenuto import __version__, _machine
 from tenuto.backends import connect
 from tenuto.client import Tenuto
 from tenuto.errors import Damaged, MissingDriver, NewerFormat, NotFound, StorageUnavailable, TenutoError
+from tenuto.servers.mcp.place import place_of
+from tenuto.wrappers.encrypt import key_from_environment
 
 LOW, EMPTY = 500 * 1024 * 1024, 20 * 1024 * 1024
 LONG_LOG = 64 * 1024 * 1024
@@ -38,6 +41,7 @@ class Diagnosis(NamedTuple):
 def examined(url: str | None, tenant: str) -> Iterator[Diagnosis]:
     """Yield all findings, from the installation to the data."""
     yield Diagnosis("ok", "version", f"tenuto {__version__}, Python {sys.version.split()[0]}, {_extras()}")
+    yield from _mcp(url)
     try:
         backend = connect(url)
     except MissingDriver as error:
@@ -64,10 +68,23 @@ def examined(url: str | None, tenant: str) -> Iterator[Diagnosis]:
             return
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # each warning is a finding here
-            with Tenuto("doctor", backend, tenant=tenant) as agent:
+            with Tenuto("doctor", backend, tenant=tenant, encryption_key=key_from_environment()) as agent:
                 yield from inside(agent, backend)
     except TenutoError as error:
         yield _unopened(error)
+
+
+def _mcp(url: str | None) -> Iterator[Diagnosis]:
+    """Say where an MCP server stores that is started here, if the SDK is installed."""
+    if importlib.util.find_spec("mcp") is None:
+        return
+    place = place_of(url)
+    kinds = {"project": "the project's store", "user": "this user's store", "given": "the given store"}
+    yield Diagnosis("ok", "mcp", f"an MCP server started here uses {kinds[place.kind]}: {_without_password(place.url)}")
+
+
+def _without_password(url: str) -> str:
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:…@", url)
 
 
 def _unopened(error: TenutoError) -> Diagnosis:

@@ -1,15 +1,17 @@
-"""`tenuto import`: import data of other libraries. Existing data is never overwritten."""
+"""`tenuto import`: import an export of tenuto, or data of other libraries. Existing data is never overwritten."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
 from tenuto.cli.import_conversations import json_file, openai_sessions
+from tenuto.cli.import_notes import claude_progress, mcp_memory, notes
 from tenuto.cli.progress import Progress
-from tenuto.cli.shared import guarded, imported, opened, store_options
+from tenuto.cli.shared import guarded, imported, opened, show_json, store_options
 from tenuto.kernel.work import perform
 
 
@@ -22,13 +24,43 @@ class Imported(NamedTuple):
     new: int
 
 
-@click.group("import")
+class _Sources(click.Group):
+    """The sources; a file in place of one is an export of tenuto."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands and Path(args[0]).is_file():
+            args = ["export", *args]
+        return super().resolve_command(ctx, args)
+
+
+@click.group("import", cls=_Sources)
 def command() -> None:
-    """Import data of other libraries."""
+    """Import an export (`tenuto import FILE`), or data of other libraries."""
 
 
-command.add_command(json_file)
-command.add_command(openai_sessions)
+@command.command("export")
+@click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Only verify the file.")
+@store_options
+@guarded
+def exported(path: Path, url: str | None, tenant: str, *, dry_run: bool, as_json: bool) -> None:
+    """Import PATH, which `tenuto export` wrote, into the tenant, whatever tenant and store it came from.
+
+    The file is verified first. What is there already is skipped, so an interrupted import is run again.
+    """
+    with opened(url, tenant, create=True) as agent, Progress(f"importing {path.name}") as progress:
+        done = agent.store.import_(path, dry_run=dry_run, progress=progress.at)
+    if as_json:
+        show_json(done)
+    else:
+        counts = f"{done.records:,} records and {done.entries:,} entries of {done.streams:,} streams"
+        click.echo(f"{counts}{', verified' if dry_run else f', {done.new:,} rows new'}; digest {done.digest}")
+
+
+for _one in (claude_progress, json_file, mcp_memory, notes, openai_sessions):
+    command.add_command(_one)
 
 
 @command.command()

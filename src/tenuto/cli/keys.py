@@ -13,6 +13,7 @@ from tenuto.cli.shared import confirm, guarded, show_json
 from tenuto.client import Tenuto
 from tenuto.errors import InvalidInput
 from tenuto.servers.auth import SCOPES, Keys
+from tenuto.wrappers.encrypt import encrypted
 
 _URL = click.option("--url", envvar="TENUTO_URL", help="Store path or URL; default: $TENUTO_URL.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -28,7 +29,7 @@ def _keys(url: str | None) -> Keys:
     backend = connect(url)
     if hasattr(backend, "target") and type(backend).__name__ == "RemoteBackend":
         raise InvalidInput("API keys are managed where the store is. Use the URL of the store, not of the server.")
-    return Keys(backend)
+    return Keys(encrypted(backend))
 
 
 @click.group("keys", no_args_is_help=True)

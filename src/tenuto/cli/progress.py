@@ -27,10 +27,15 @@ class Progress:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._drawn = 0
+        self._said = ""
 
     def at(self, done: int, total: int) -> None:
         """Report the progress."""
         self._part = done / total if total else None
+
+    def say(self, text: str) -> None:
+        """Report figures to show after the bar."""
+        self._said = text
 
     def __enter__(self) -> Self:
         """Start drawing, if stderr is a terminal."""
@@ -58,6 +63,6 @@ class Progress:
         if self._part is not None:
             full = round(min(self._part, 1.0) * _WIDE)
             bar = f" [{'█' * full}{'·' * (_WIDE - full)}] {min(self._part, 1.0):4.0%}"
-        line = f"{self._what} …{bar} {seconds:.0f} s"
+        line = f"{self._what} …{bar} {seconds:.0f} s{f'  {self._said}' if self._said else ''}"
         click.echo("\r" + line.ljust(self._drawn), err=True, nl=False)
         self._drawn = len(line)

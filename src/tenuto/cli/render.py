@@ -16,6 +16,7 @@ from tenuto.operations.jsonable import jsonable
 
 _STATUS: Final = {
     "completed": "green",
+    "passed": "green",
     "answered": "green",
     "running": "cyan",
     "queued": "cyan",
@@ -112,6 +113,13 @@ def procedure(found: Any) -> list[str]:
     head = f"{click.style(found.name, bold=True)}  {styled('status', found.status, found.status)}  {found.progress:.0%}"
     said = [{**step, "note": step["error"] or step["reason"] or step["result"]} for step in found.steps]
     return [head, *table(said, ("step", "action", "status", "attempts", "note"))]
+
+
+def audit(found: Any) -> list[str]:
+    """Return the summary of an audit as lines."""
+    said = ", ".join(f"{count} {name}" for name, count in found.counts.items() if count)
+    head = f"{click.style(found.target, bold=True)}  {text(found.at)}  {said}"
+    return [head, *table(found.findings, ("code", "severity", "status", "title", "evidence"))]
 
 
 def messages(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import webbrowser
 from urllib.parse import urlsplit
 
 import click
@@ -13,6 +14,7 @@ from tenuto.backends import connect
 from tenuto.backends.remote.url import is_loopback
 from tenuto.cli.shared import guarded
 from tenuto.errors import InvalidInput, StorageUnavailable
+from tenuto.servers.auth import SCOPES
 from tenuto.servers.http.settings import Settings
 
 _MB = 1024 * 1024
@@ -41,8 +43,11 @@ def _listener(host: str, port: int) -> socket.socket:
 @click.option("--public-url", default="", help="Address that clients use, if a proxy is in front.")
 @click.option("--trust-proxy", is_flag=True, help="A trusted proxy in front terminates TLS.")
 @click.option("--insecure", is_flag=True, help="Serve other machines without TLS: anyone between can read the keys.")
+@click.option("--read-only", is_flag=True, help="The printed token reads and changes nothing.")
+@click.option("--open", "opens", is_flag=True, help="Open the inspector in a browser.")
 @click.option("--max-body", default=20, show_default=True, help="Maximum size of a request in MB.")
 @click.option("--rate", default=0.0, help="Maximum requests per second, API key and process; 0: no limit.")
+@click.option("--metrics", is_flag=True, help="Serve /metrics for Prometheus, to API keys.")
 @click.option("--access-log/--no-access-log", default=True, help="Log every request; writes are always logged.")
 @guarded
 def command(  # noqa: PLR0913, PLR0917 - the command's options
@@ -56,8 +61,11 @@ def command(  # noqa: PLR0913, PLR0917 - the command's options
     public_url: str,
     trust_proxy: bool,  # noqa: FBT001 - click's way
     insecure: bool,  # noqa: FBT001
+    read_only: bool,  # noqa: FBT001
+    opens: bool,  # noqa: FBT001
     max_body: int,
     rate: float,
+    metrics: bool,  # noqa: FBT001
     access_log: bool,  # noqa: FBT001
 ) -> None:
     """Serve the store over HTTP until SIGTERM or Ctrl-C; clients open it as Tenuto("name", "http://127.0.0.1:8377").
@@ -66,6 +74,9 @@ def command(  # noqa: PLR0913, PLR0917 - the command's options
     and API keys: tenuto keys create NAME.
     """
     from tenuto.servers.http.serve import run  # noqa: PLC0415 - needs the extra
+
+    if metrics:
+        import tenuto.hooks.prometheus  # noqa: F401, PLC0415 - its error names the extra
 
     local = is_loopback(host)
     if not (local or insecure or trust_proxy or tls_cert):
@@ -84,8 +95,10 @@ def command(  # noqa: PLR0913, PLR0917 - the command's options
         public_url=public_url.rstrip("/"),
         token=token,
         token_tenant=tenant,
+        token_scopes=("read",) if read_only else SCOPES,
         max_body=max_body * _MB,
         rate=rate,
+        metrics=metrics,
         access_log=access_log,
     )
     backend = connect(url)
@@ -97,4 +110,9 @@ def command(  # noqa: PLR0913, PLR0917 - the command's options
     click.echo(f"serving {scheme}://{shown}:{listener.getsockname()[1]}", err=True)
     if token is not None and not os.environ.get("TENUTO_TOKEN"):
         click.echo(f"TENUTO_API_KEY={token}", err=True)
+    address = f"{settings.public_url or f'{scheme}://{shown}:{listener.getsockname()[1]}'}/inspector/"
+    printed = f"{address}#key={token}" if token is not None and not os.environ.get("TENUTO_TOKEN") else address
+    click.echo(f"inspector {printed}", err=True)
+    if opens:  # the listener exists, so the browser's request waits until the server accepts it
+        webbrowser.open(f"{address}#key={token}" if token is not None else address)
     run(url, settings, listener, workers=workers, ssl_certfile=tls_cert, ssl_keyfile=tls_key)

@@ -30,6 +30,7 @@ from tenuto.errors import (
     Waiting,
 )
 from tenuto.operations.jsonable import jsonable
+from tenuto.wrappers.encrypt import key_from_environment
 
 FAILURE, USAGE, NOT_FOUND, CONFLICT, WAITING, UNAVAILABLE, NEWER = 1, 2, 3, 4, 5, 6, 7
 _CODES: tuple[tuple[type[BaseException], int], ...] = (
@@ -137,7 +138,7 @@ def opened(url: str | None, tenant: str, *, create: bool = False) -> Tenuto:
             else f"There is no store at {path.absolute()}. Name another with --url or $TENUTO_URL, or create it with: "
             f"tenuto init --url {url}"
         )
-    return Tenuto("command line", backend, tenant=tenant)
+    return Tenuto("command line", backend, tenant=tenant, encryption_key=key_from_environment())
 
 
 def where(agent: Tenuto) -> str:

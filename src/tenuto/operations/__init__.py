@@ -1,6 +1,8 @@
 """Operations on a store: one table with a file per noun. The command line renders it."""
 
 from tenuto.operations import (
+    alerts,
+    audits,
     checkpoints,
     costs,
     handoffs,
@@ -8,14 +10,17 @@ from tenuto.operations import (
     memory,
     milestones,
     notify,
+    overview,
     playbooks,
     progress,
+    resume,
     routes,
     runs,
     state,
     store,
     tasks,
     threads,
+    workers,
     workflows,
 )
 from tenuto.operations.table import OPERATIONS, Operation, Parameter, called, groups
@@ -24,6 +29,8 @@ __all__ = [
     "OPERATIONS",
     "Operation",
     "Parameter",
+    "alerts",
+    "audits",
     "called",
     "checkpoints",
     "costs",
@@ -33,13 +40,16 @@ __all__ = [
     "memory",
     "milestones",
     "notify",
+    "overview",
     "playbooks",
     "progress",
+    "resume",
     "routes",
     "runs",
     "state",
     "store",
     "tasks",
     "threads",
+    "workers",
     "workflows",
 ]

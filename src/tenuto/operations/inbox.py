@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from tenuto.capabilities.people import Happened, NotHappened, Question, QuestionEvent, QuestionStatus
 from tenuto.client import Tenuto
+from tenuto.errors import InvalidInput
 from tenuto.operations.table import Value, operation
 
 QuestionId = Annotated[str, "Question id, or id of a run with one open question"]
@@ -29,6 +30,23 @@ def inbox_list(
 ) -> list[Question]:
     """List questions; by default those without an answer."""
     return agent.inbox.list(to, status, blocks=blocks, limit=limit, after=after)
+
+
+@operation("inbox ask", writes=True)
+def inbox_ask(
+    agent: Tenuto,
+    question: Annotated[str, "What a person should decide"],
+    *,
+    to: Annotated[str | None, "Person or team"] = None,
+    choices: Annotated[list[str] | None, 'The only possible answers, as a JSON list, e.g. ["yes", "no"]'] = None,
+    deadline: Annotated[str | None, 'When the answer is due, e.g. "24h"; then on_timeout applies'] = None,
+    on_timeout: Annotated[Literal["wait", "deny", "fail"], "What then happens; wait: keep waiting"] = "wait",
+    key: Annotated[str | None, "Idempotency key: a question with the same key is asked once"] = None,
+) -> Question:
+    """Ask people a question durably; return it at once with its id. Read the answer with: tenuto inbox show ID."""
+    if choices is not None and (not isinstance(choices, list) or not choices):
+        raise InvalidInput('choices must be a list, such as ["yes", "no"]; nothing was asked.')
+    return agent.ask(question, to=to, choices=choices, deadline=deadline, on_timeout=on_timeout, key=key)
 
 
 @operation("inbox show")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from datetime import datetime
 from typing import Annotated, NamedTuple
 
@@ -10,6 +12,7 @@ from tenuto.client import Tenuto
 from tenuto.kernel.work import perform
 from tenuto.operations.table import operation
 
+_MOST_SIMILAR = 200
 MemoryId = Annotated[str, "Memory id"]
 User = Annotated[str | None, "Whose memories; without it, those of the whole tenant"]
 
@@ -40,11 +43,12 @@ def memory_add(  # noqa: PLR0913 - the command's options
     valid_until: Annotated[str | None, "When it stops being true, e.g. 2026-12-31"] = None,
     review_by: Annotated[str | None, "When to check it again, e.g. 2026-12-31"] = None,
     ttl: Annotated[str | None, 'Time to live, e.g. "24h"'] = None,
+    trust: Annotated[Trust, "Who said it"] = "person",
 ) -> Memory:
-    """Store a memory durably, as said by a person."""
+    """Store a memory durably, by default as said by a person."""
     given = new(
         text,
-        trust=TRUST["person"],
+        trust=TRUST[trust],
         user=user,
         kind=kind,
         about=about,
@@ -92,6 +96,39 @@ def memory_list(
 ) -> list[Memory]:
     """List memories in the order in which they were learned."""
     return agent.memory.list(user, kind, about, limit=limit, after=after, superseded=superseded)
+
+
+class Similar(NamedTuple):
+    """Two memories that say almost the same."""
+
+    first: Memory
+    second: Memory
+    share: float
+    """The share of their words that both have."""
+
+
+@operation("memory duplicates", "share", "first", "second")
+def memory_duplicates(
+    agent: Tenuto,
+    *,
+    user: User = None,
+    share: Annotated[float, "At least this share of their words is common"] = 0.6,
+    limit: Annotated[int, "How many memories to compare"] = 1_000,
+) -> list[Similar]:
+    """List memories that say almost the same, most similar first; the same text twice is stored once anyway."""
+    known = agent.memory.list(user, limit=limit)
+    words = [frozenset(re.findall(r"\w+", one.text.casefold())) for one in known]
+    holders: dict[str, list[int]] = {}
+    found = []
+    for at, own in enumerate(words):
+        common = Counter(other for word in own for other in holders.get(word, ()))
+        for other, both in common.items():
+            part = both / (len(own) + len(words[other]) - both)
+            if part >= share:
+                found.append(Similar(known[other], known[at], round(part, 2)))
+        for word in own:
+            holders.setdefault(word, []).append(at)
+    return sorted(found, key=lambda one: -one.share)[:_MOST_SIMILAR]
 
 
 @operation("memory show")

@@ -1,4 +1,4 @@
-"""Operations on progress documents, and the digest for a new session."""
+"""Operations on progress documents."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple
 from tenuto.capabilities._core.base import page_after
 from tenuto.capabilities.sessions import ProgressInfo, ProgressItem
 from tenuto.client import Tenuto
-from tenuto.errors import NotFound
+from tenuto.errors import InvalidInput, NotFound
 from tenuto.operations.table import Done, operation
 
 Name = Annotated[str, "Name of the progress document"]
@@ -29,12 +29,6 @@ class NextAction(NamedTuple):
     next_action: str | None
 
 
-class Digest(NamedTuple):
-    """What a new session needs to know."""
-
-    text: str
-
-
 @operation("progress list", "name", "done", "items", "blocker", "next_action")
 def progress_list(
     agent: Tenuto,
@@ -45,10 +39,7 @@ def progress_list(
     """List the progress documents."""
     names = page_after(agent._progress_names(), lambda name: name, after, limit)
     found = [agent.progress(name).get() for name in names]
-    return [
-        ProgressLine(one.name, len(one.items) - len(one.open), len(one.items), one.blocker, one.next_action)
-        for one in found
-    ]
+    return [_line(one) for one in found]
 
 
 @operation("progress show")
@@ -133,31 +124,46 @@ def progress_read(
     return agent.read_progress(path, name).get()
 
 
-@operation("resume")
-def resume(
+@operation("progress update", writes=True)
+def progress_update(  # noqa: C901, PLR0913 - the parts of a document
     agent: Tenuto,
-    name: Annotated[str | None, "Name of a progress document; default: all with open work"] = None,
+    name: Name,
     *,
-    limit: Annotated[int, "Most bytes to print"] = 2000,
-) -> Digest:
-    """Print what a new session needs: goal, done, blocker, next action, open questions, memories.
+    goal: Annotated[str | None, "The goal of the task"] = None,
+    add: Annotated[list[str] | None, "Items to add, as a JSON list of texts"] = None,
+    done: Annotated[str | None, "Text or number of an item that is done; needs evidence"] = None,
+    evidence: Annotated[str | None, "What showed that it is done, such as a test's output"] = None,
+    next: Annotated[str | None, "The next action"] = None,  # noqa: A002 - the option's name
+    blocker: Annotated[str | None, 'Why it cannot go further; "none" removes it'] = None,
+    decided: Annotated[str | None, "A decision, with its reason"] = None,
+    ruled_out: Annotated[str | None, "What was tried and does not work, with its reason"] = None,
+) -> ProgressLine:
+    """Update a progress document: items, evidence, next action, blocker, decisions. Repeating it changes nothing.
 
-    Prints nothing if there is nothing, so that it can be used in a hook.
+    Each part is a commit of its own: after a crash between them, repeat the call.
     """
-    if name is not None:
-        _stored(agent, name)
-        return Digest(agent.progress(name).digest(limit))
-    found = [agent.progress(one) for one in agent._progress_names()]
-    infos = [(one, one.get()) for one in found]
-    active = [(one, info) for one, info in infos if info.open or info.blocker or info.next_action]
-    active.sort(key=lambda both: str(both[1].changed_at), reverse=True)
-    text = ""
-    for one, _ in active:
-        room = limit - len(text.encode()) - 1
-        if room < 200:
-            break
-        text += ("\n" if text else "") + one.digest(room)
-    return Digest(text)
+    document = agent.progress(name)
+    if done is not None and not (evidence or "").strip():
+        raise InvalidInput("An item is done only with evidence; nothing was written. Pass what showed it.")
+    if evidence is not None and done is None:
+        raise InvalidInput("evidence belongs to an item that is done; nothing was written. Pass done= too.")
+    if add is not None and (not isinstance(add, list) or not all(isinstance(one, str) and one.strip() for one in add)):
+        raise InvalidInput('add must be a list of texts, such as ["write the test"]; nothing was written.')
+    if goal is not None:
+        document.goal(goal)
+    if add:
+        document.plan(add)
+    if done is not None:
+        document.complete(int(done) if done.isdecimal() else done, evidence=evidence)
+    if blocker is not None:
+        document.unblock() if blocker.strip().lower() == "none" else document.block(blocker)
+    if decided is not None:
+        document.decide(decided)
+    if ruled_out is not None:
+        document.rule_out(ruled_out)
+    if next is not None:
+        document.next(next)
+    return _line(document.get())
 
 
 def _stored(agent: Tenuto, name: str) -> ProgressInfo:
@@ -165,3 +171,7 @@ def _stored(agent: Tenuto, name: str) -> ProgressInfo:
     if not info.version:
         raise NotFound(f"There is no progress document {name!r}. List them with: tenuto progress list")
     return info
+
+
+def _line(one: ProgressInfo) -> ProgressLine:
+    return ProgressLine(one.name, len(one.items) - len(one.open), len(one.items), one.blocker, one.next_action)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from tenuto.capabilities.runs import Emitted, RunInfo, RunRecord, RunStatus, ScheduleInfo
+from tenuto.capabilities.runs import Emitted, RunEvent, RunInfo, RunRecord, RunStatus, ScheduleInfo
 from tenuto.client import Tenuto
 from tenuto.kernel.durations import seconds
 from tenuto.operations.table import Done, Value, operation, page
@@ -52,6 +52,24 @@ def runs_watch(
 ) -> Iterator[Emitted]:
     """Print the values that a run emits, as they arrive, until the run ends."""
     return agent.runs.watch(run, after=after, timeout=timeout)
+
+
+@operation("runs history", "number", "what", "step", "at", "writer", "correlation_id")
+def runs_history(agent: Tenuto, run: RunId, *, after: Annotated[int, "Start after this number"] = 0) -> list[RunEvent]:
+    """List what happened to a run: each line of its log, with its writer and correlation id."""
+    return list(agent.runs.history(run, after=after))
+
+
+@operation("runs follow", "number", "what", "step", "at", "writer")
+def runs_follow(
+    agent: Tenuto,
+    run: RunId,
+    *,
+    after: Annotated[int | None, "Start after this number"] = None,
+    timeout: Annotated[str | None, "Stop after this long without an event"] = None,
+) -> Iterator[RunEvent]:
+    """Print what happens to a run, as any process records it."""
+    return agent.runs.follow(run, after=after, timeout=timeout)
 
 
 @operation("runs fork", writes=True)

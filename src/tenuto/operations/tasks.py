@@ -23,6 +23,16 @@ class Counts(NamedTuple):
     dead: int
 
 
+class QueueRow(NamedTuple):
+    """A queue, and the numbers of its tasks by status."""
+
+    queue: str
+    ready: int
+    later: int
+    running: int
+    dead: int
+
+
 @operation("tasks list", "id", "status", "priority", "user", "attempts", "due", "error")
 def tasks_list(
     agent: Tenuto,
@@ -41,6 +51,12 @@ def tasks_list(
 def tasks_counts(agent: Tenuto, queue: Queue) -> Counts:
     """Count the tasks of a queue that are ready, delayed, running and dead."""
     return Counts(**agent.tasks.counts(queue))
+
+
+@operation("tasks queues", "queue", "ready", "later", "running", "dead")
+def tasks_queues(agent: Tenuto) -> list[QueueRow]:
+    """List the queues with the numbers of their tasks. It reads all tasks."""
+    return [QueueRow(name, **agent.tasks.counts(name)) for name in agent.tasks.queues()]
 
 
 @operation("tasks show")

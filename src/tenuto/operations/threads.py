@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
-from tenuto.capabilities.context import Sign
+from tenuto.capabilities.context import BuiltContext, Sign
 from tenuto.capabilities.threads import Decision, Event, ThreadInfo, ToolCall
 from tenuto.client import Tenuto
-from tenuto.errors import NotFound
+from tenuto.errors import InvalidInput, NotFound
 from tenuto.operations.table import Done, Number, operation
 
 ThreadId = Annotated[str, "Thread id"]
@@ -35,6 +35,61 @@ def thread_show(
     if not found and not agent.thread(thread).count():
         raise NotFound(f"There is no thread {thread!r}. List threads with: tenuto thread list")
     return found
+
+
+class ThreadSummary(NamedTuple):
+    """What a thread holds."""
+
+    id: str
+    messages: int
+    decisions: int
+    tool_calls: int
+
+
+class Numbered(NamedTuple):
+    """A message with its number."""
+
+    number: int
+    message: dict[str, Any]
+
+
+@operation("thread info")
+def thread_info(agent: Tenuto, thread: ThreadId) -> ThreadSummary:
+    """Show how many messages, decisions and tool calls a thread has."""
+    found = agent.thread(thread)
+    return ThreadSummary(thread, found.count(), len(found.decisions()), len(found.tool_calls()))
+
+
+@operation("thread read", "number", "message")
+def thread_read(
+    agent: Tenuto,
+    thread: ThreadId,
+    *,
+    after: Annotated[int, "Start after the message with this number"] = 0,
+    limit: Annotated[int, "Maximum number of messages"] = 100,
+) -> list[Numbered]:
+    """Read original messages of a thread with their numbers: summaries and repairs are not applied."""
+    if limit < 1 or after < 0:
+        raise InvalidInput("limit must be at least 1, and after at least 0.")
+    found = agent.thread(thread).messages(after=after, before=after + limit + 1, original=True)
+    return [Numbered(number, message) for number, message in enumerate(found, after + 1)]
+
+
+@operation("thread context", "name", "tokens", "why")
+def thread_context(
+    agent: Tenuto,
+    thread: ThreadId,
+    *,
+    user: Annotated[str | None, "Whose memories and preferences"] = None,
+    query: Annotated[str | None, "What finds memories; default: the last message of the user"] = None,
+    instructions: Annotated[str | None, "Instructions of the agent"] = None,
+    budget: Annotated[int, "Maximum number of tokens"] = 8_000,
+    model: Annotated[str | None, "Model whose learned correction of the estimate applies"] = None,
+) -> BuiltContext:
+    """Preview what a model sees next turn: its messages, the tokens of each part and why it is there, what is left out."""
+    return agent.build_context(
+        thread, user=user, query=query, instructions=instructions, budget=budget, model=model, keep=False
+    )
 
 
 @operation("thread append", writes=True)

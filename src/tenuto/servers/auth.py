@@ -90,10 +90,16 @@ class _Stored(NamedTuple):
 class Keys:
     """The API keys of a store."""
 
-    def __init__(self, backend: Backend, token: str | None = None, token_tenant: str = "default") -> None:  # noqa: S107 - a tenant
+    def __init__(
+        self,
+        backend: Backend,
+        token: str | None = None,
+        token_tenant: str = "default",  # noqa: S107 - a tenant
+        token_scopes: tuple[str, ...] = SCOPES,
+    ) -> None:
         self._backend = Tenant(backend, ACCESS)
         self._token = None if token is None else hashlib.sha256(token.encode()).digest()
-        self._token_access = Access("token", "token", token_tenant, SCOPES, "")
+        self._token_access = Access("token", "token", token_tenant, token_scopes, "")
         self._used: dict[str, float] = {}
 
     def create(

@@ -26,8 +26,10 @@ class Context(NamedTuple):
     kernel: Backend
     clock: Clock
     writer: str
-    report: Callable[[Event], None] = lambda _: None
-    """Pass an event to the client's hooks."""
+    report: Callable[[Event], object] = lambda _: None
+    """Pass an event to the client's hooks; return the first answer."""
+    observed: bool = False
+    """Whether there are hooks: without them nothing is measured."""
 
 
 class Timed:

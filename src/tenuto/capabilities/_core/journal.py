@@ -12,7 +12,8 @@ from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 from tenuto.capabilities._core.base import Context
-from tenuto.kernel import codec, correlation
+from tenuto.errors import NotFound
+from tenuto.kernel import codec, correlation, keys
 from tenuto.kernel.bell import Bell
 from tenuto.kernel.contract import Entry
 from tenuto.kernel.durations import moment
@@ -80,6 +81,24 @@ def last_number(context: Context, stream: bytes) -> int:
     """Return the number of the newest entry, 0 if there is none."""
     newest = context.kernel.entries(stream, limit=1, reverse=True)
     return newest[0].number if newest else 0
+
+
+def before_history(context: Context, stream: bytes, key: str, time: datetime | None, default: Any) -> Any:
+    """Return the value at a time before the first change of a key that the journal has; `NotFound` if it was pruned."""
+    first = context.kernel.entries(stream, limit=1)
+    if not first or first[0].number == 1 or time is None:
+        return default
+    versions = [change.version for change in backwards(context, stream) if change.key == key]
+    if 1 in versions:
+        return default
+    record = context.kernel.read([stream + keys.pack(key)])[0]
+    if not versions and record is not None and moment(record.written_at) <= time:
+        # Unchanged since before the journal begins. The record holds its journal line.
+        return next(codec.decode(value) for name, value, _ in codec.decode(record.value)[2] if name == key)
+    raise NotFound(
+        f"The history of {keys.unpack(stream)[0]!r} was pruned up to {moment(first[0].written_at).isoformat(timespec='seconds')}. "
+        f"The value of {key!r} before its first change since then is not known."
+    )
 
 
 def following(  # noqa: C901 - one loop

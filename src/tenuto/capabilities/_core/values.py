@@ -11,6 +11,17 @@ from tenuto.errors import NotStorable
 from tenuto.kernel import codec
 
 
+class _Missing:
+    """What an argument is that was not given. Signatures in `help()` show it as three dots."""
+
+    def __repr__(self) -> str:
+        """Return what a signature shows."""
+        return "..."
+
+
+MISSING: Final[Any] = _Missing()
+
+
 def plain(value: Any, path: str, depth: int = 0) -> Any:
     """Return a value with each object that has no stored form replaced by a dict (see `to_dict`)."""
     kind = type(value)

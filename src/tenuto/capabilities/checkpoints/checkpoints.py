@@ -12,9 +12,11 @@ from typing import Any, Final, TypeVar
 
 from tenuto.capabilities._core.base import Context, Timed, must_limit, page_after, scan_all
 from tenuto.capabilities._core.blobs import Blobs
+from tenuto.capabilities._core.retention import Retention
+from tenuto.capabilities._core.values import MISSING
 from tenuto.capabilities.checkpoints.create import CheckpointWriter, Draft
 from tenuto.capabilities.checkpoints.diff import Changes, compare
-from tenuto.capabilities.checkpoints.retention import Retention, remove, to_hide
+from tenuto.capabilities.checkpoints.retention import remove, to_hide
 from tenuto.capabilities.checkpoints.storage import NAME, THREAD, Checkpoint, Lineage, Placed, parse
 from tenuto.errors import Conflict, Damaged, InvalidInput, NotFound
 from tenuto.kernel import codec, keys
@@ -24,7 +26,6 @@ from tenuto.kernel.transact import backoff, commit_once
 from tenuto.kernel.work import Sleep, Work, on_store, work_of
 
 T = TypeVar("T")
-_NONE: Final = object()
 _OFTEN: Final = 32
 """A client with a retention rule prunes a lineage after this many checkpoints."""
 _OFFERED: Final = 20
@@ -58,7 +59,7 @@ class Checkpoints(Timed):
         self._context = context
         self._kernel = context.kernel
         self._blobs = Blobs(context)
-        self._retention = retention
+        self._retention = None if retention is None else retention.of_checkpoints
         self._writer = CheckpointWriter(context, self._blobs)
 
     @on_store
@@ -88,7 +89,7 @@ class Checkpoints(Timed):
             yield Sleep(next(delays))
 
     def restore(
-        self, name: str | None = None, *, thread: str | None = None, id: str | None = None, default: Any = _NONE
+        self, name: str | None = None, *, thread: str | None = None, id: str | None = None, default: Any = MISSING
     ) -> Any:
         """Return a saved state as a new dict: the newest of a name or thread, or the one with this id.
 
@@ -96,7 +97,7 @@ class Checkpoints(Timed):
         """
         found = self._found(name, thread, id)
         if found is None:
-            if default is not _NONE:
+            if default is not MISSING:
                 return default
             raise NotFound(f"There is no checkpoint {_wanted(name, thread, id)}. See all with agent.checkpoint.list().")
         return Restored(self._state(*found))
@@ -199,6 +200,19 @@ class Checkpoints(Timed):
         for line in self._lines(thread, name):
             total += yield from self._prune(line, rule)
         yield from self._blobs.sweep()
+        return total
+
+    def _prune_all(self, rule: Retention, *, dry: bool) -> Work[int]:
+        """Prune every lineage by a rule; with `dry` only count."""
+        total = 0
+        for line in self._lines(None, None):
+            if dry:
+                shown = [(placed.number, placed.at) for placed in line.backwards()]
+                total += len(to_hide(shown, rule, self._kernel.now()))
+            else:
+                total += yield from self._prune(line, rule)
+        if not dry:
+            yield from self._blobs.sweep()
         return total
 
     def every(self, count: int, *, thread: str | None = None, name: str = "auto") -> Saver:

@@ -6,31 +6,17 @@ deletes up to a hundred checkpoints and checks them, so several processes may pr
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from tenuto.capabilities._core.blobs import Blobs, changes
+from tenuto.capabilities._core.retention import Retention
 from tenuto.capabilities.checkpoints.storage import Lineage, Placed
 from tenuto.errors import Conflict, InvalidInput
 from tenuto.kernel import codec
 from tenuto.kernel.contract import Backend, Check, Delete, Put, Write
-from tenuto.kernel.durations import Duration, seconds
+from tenuto.kernel.durations import seconds
 from tenuto.kernel.transact import commit_once
 from tenuto.kernel.work import Sleep, Work
 
 _AT_ONCE = 100
-
-
-class Retention(NamedTuple):
-    """How long checkpoints stay.
-
-    The newest `keep_last` stay. Of the others, those younger than `hourly` are thinned to the newest per hour, those
-    younger than `daily` to the newest per day. The rest are deleted once `older_than`, or at once without it.
-    """
-
-    keep_last: int | None = None
-    older_than: Duration | None = None
-    hourly: Duration | None = None
-    daily: Duration | None = None
 
 
 def to_hide(shown: list[tuple[int, float]], rule: Retention, now: float) -> list[int]:

@@ -133,6 +133,7 @@ class ContextBuilder(Timed):
         strategy: Strategy = "summarize",
         shape: ContextShape = "openai",
         model: str | None = None,
+        keep: bool = True,
     ) -> Work[BuiltContext]:
         """Return what the model sees this turn, within `budget` tokens: deterministic, stable from turn to turn.
 
@@ -140,13 +141,13 @@ class ContextBuilder(Timed):
         older turns; without it they are quoted. `strategy` says what becomes of older turns: "summarize"; "recent" leaves
         them out; "retrieve" shows those that fit the query; "handoff" summarises all but the last exchange, to begin
         another thread with. `count_tokens` is a function, or the name of an OpenAI model or encoding; without it tokens
-        are estimated, with room for the error; `model` corrects the estimate by what `calibrate` has learned of it.
+        are estimated, with room for the error; `model` corrects the estimate by what `calibrate` has learned of it. With `keep=False` nothing is stored: a preview.
         """
         _validate(budget, shape, strategy)
         system = "\n\n".join(text for text in (instructions, playbook) if text)
         settings = Settings(budget, system, mask, strategy, shape, summarize, count_tokens, model)
         handle = Thread(self._threads, thread, user=user, ttl=None)
-        made, stored = yield from self._build(handle, user, query, settings)
+        made, stored = yield from self._build(handle, user, query, settings, keep=keep)
         for _ in range(_AGAIN):
             if stored:
                 break
@@ -164,7 +165,7 @@ class ContextBuilder(Timed):
         yield from observed(self._context, model or used.model, context.tokens / context.factor, used.input_tokens)
 
     def _build(
-        self, handle: Thread, user: str | None, query: str | None, settings: Settings
+        self, handle: Thread, user: str | None, query: str | None, settings: Settings, *, keep: bool = True
     ) -> Work[tuple[BuiltContext, bool]]:
         """Return a context, and whether its window is stored; another process may have stored one meanwhile."""
         factor: float = yield Store(lambda: factor_of(self._context, settings.model))
@@ -183,7 +184,7 @@ class ContextBuilder(Timed):
             text = yield from _summary(fitted, settings, tokens, found.summary)
             now = now._replace(summary=text)
         made = assembly.built(now, fitted)
-        return made, now == found or (yield Store(self._store(handle, settings, now, version)))
+        return made, not keep or now == found or (yield Store(self._store(handle, settings, now, version)))
 
     def _read(self, thread: Thread, settings: Settings) -> _Read:
         key = thread._derived_key(settings.name())

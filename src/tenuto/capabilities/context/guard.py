@@ -37,6 +37,10 @@ _ENOUGH: Final = 3
 _DECISIONS: Final = 200
 _FEW: Final = 2
 """The fewest terms of a question that is looked up in memory, where all of them have to be found."""
+_ASKING: Final = "tell know remind please give share say let want need"
+"""Words that ask without naming what is asked for."""
+_SHORT: Final = 6
+"""A memory that answers a question of so few terms has up to this many: in a long one they meet by chance."""
 
 
 class Sign(NamedTuple):
@@ -85,20 +89,23 @@ class Guard(Timed):
         return known
 
     def _in_memory(self, text: str) -> Iterator[Sign]:
-        """Yield the questions in a text whose answer the user's preferences or memories have: all of its terms are there."""
+        """Yield the questions in a text whose answer the user's preferences or memories have: they have all of its terms."""
         if self._user is None:
             return
         stated = [
             (f"{key}: {value}", f"preference {key}") for key, value in self._sources.users[self._user].items().items()
         ]
         for question in _questions(text, _FEW):
-            asked = set(terms(question))
+            asked = set(terms(question)).difference(terms(_ASKING))
+            if len(asked) < _FEW:
+                continue
             found = self._sources.memory.recall(question, 3, user=self._user, neighbours=0)
             texts = [(one.memory.text, f"memory {one.memory.id}") for one in found if one.memory.user == self._user]
-            for known, where in (*stated, *texts):
-                if asked <= set(terms(known)):
-                    yield Sign("known_answer", question, where, known)
-                    break
+            answers = [one for one in stated if asked <= set(terms(one[0]))]
+            answers += [one for one in texts if _answers(one[0], asked)]
+            if answers:
+                known, where = answers[0]
+                yield Sign("known_answer", question, where, known)
 
     def _reported(self, signs: Iterable[Sign]) -> list[Sign]:
         """Report signs to the client's hooks; return them."""
@@ -184,6 +191,15 @@ class Known:
                 wanted = set(terms(action.replace("_", " ")))
                 if wanted and wanted <= set(terms(sentence)) and _BEGINS.search(sentence):
                     yield Sign("restarted_work", sentence, where, result, number)
+
+
+def _answers(memory: str, asked: set[str]) -> bool:
+    """Return whether one statement of a memory has all terms of a question, and says more."""
+    for sentence in _SENTENCE.split(memory):
+        said = set() if sentence.rstrip().endswith("?") else set(terms(sentence))
+        if asked < said and (len(asked) > _FEW or len(said) <= _SHORT):
+            return True
+    return False
 
 
 def _contradicts(sentence: str, decided: str) -> bool:

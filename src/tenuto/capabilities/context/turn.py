@@ -21,7 +21,7 @@ from tenuto.capabilities.context.builder import BuiltContext, ContextBuilder, Co
 from tenuto.capabilities.context.guard import Guard, Known, Sign, call_text
 from tenuto.capabilities.context.sources import Sources
 from tenuto.capabilities.context.tools import Tool, schema_of, tools_of
-from tenuto.capabilities.runs import Engine, Run, Step, run_step
+from tenuto.capabilities.runs import Engine, Face, Run, Step, run_step
 from tenuto.capabilities.threads import Message
 from tenuto.errors import InvalidInput, StepFailed, TenutoError, TimedOut, Waiting
 from tenuto.kernel import keys
@@ -65,6 +65,14 @@ class Turns(Timed):
         self._context = engine.context
         self._builder = builder
         self._sources = sources
+        self._face: Face | None = None
+        """Makes the handle that `current_run` returns inside the model and the tools; None: the blocking run."""
+
+    def _facing(self, face: Face) -> Turns:
+        """Return the same turns with another handle for `current_run`."""
+        turns = Turns(self._engine, self._builder, self._sources)
+        turns._face = face
+        return turns
 
     @on_caller
     def turn(  # noqa: PLR0913 - the words of the API
@@ -104,6 +112,8 @@ class Turns(Timed):
         known = tools_of(tools)
         name = secrets.token_hex(8) if key is None else keys.name(key, "key")
         run = Run(self._engine, f"turn:{thread}:{name}", user=user, thread=thread, budget=spend)
+        if self._face is not None:
+            self._face(run)
         given = {"role": "user", "content": message} if isinstance(message, str) else message
         asking = _Asking(self._builder, run, model, known, thread, user, budget, instructions)
         yield from run._taking()

@@ -5,7 +5,7 @@ from tenuto.capabilities.memory.forget import Receipt
 from tenuto.capabilities.memory.knowledge import Loaded
 from tenuto.capabilities.memory.memories import Memories
 from tenuto.capabilities.memory.recall import Recalled, rank_texts
-from tenuto.capabilities.memory.records import TRUST, Kind, Memory, MemoryFields, New, Source, Trust, new
+from tenuto.capabilities.memory.records import TRUST, Kind, Memory, MemoryFields, New, Source, Trust, memory_in, new
 from tenuto.capabilities.memory.search.embedders import Embed, Embedder, embedder_of
 from tenuto.capabilities.memory.search.profiles import BM25, MEANING
 from tenuto.capabilities.memory.search.words import terms
@@ -30,6 +30,7 @@ __all__ = [
     "Source",
     "Trust",
     "embedder_of",
+    "memory_in",
     "new",
     "rank_texts",
     "terms",

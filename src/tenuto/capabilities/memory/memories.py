@@ -6,6 +6,7 @@ Search runs on an index in this process (`scopes`, `turns`), which is filled fro
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -33,6 +34,7 @@ from tenuto.capabilities.memory.records import (
     new,
     source_of,
 )
+from tenuto.capabilities.memory.reports import reported, searching
 from tenuto.capabilities.memory.scopes import EVER, ScopeIndexes, Wanted
 from tenuto.capabilities.memory.search.embedders import Embedder
 from tenuto.capabilities.memory.tool import Shape, answering, schema_for
@@ -41,6 +43,7 @@ from tenuto.capabilities.memory.writing import Along, Writer
 from tenuto.capabilities.threads import INDEX, Thread, Threads, info_of, turns_of
 from tenuto.errors import InvalidInput, NotFound
 from tenuto.kernel import keys
+from tenuto.kernel.contract import AnyCheck, Write
 from tenuto.kernel.durations import Duration
 from tenuto.kernel.work import Work, on_store
 
@@ -107,9 +110,16 @@ class Memories(Timed):
 
     def _remembering(self, given: New, *, fence: Fence | None = None, along: Along | None = None) -> Work[Memory]:
         """Store a validated memory; `along` is written in the same commit."""
+        began = time.perf_counter()
         memory = yield from self._writer.remember(given, fence=fence, along=along)
+        reported(self._context, "update_memory" if memory.duplicate else "create_memory", 1, began, memory.id)
         self._embedding.wake(memory.user)
         return memory
+
+    def _writes(self, given: New) -> tuple[Sequence[AnyCheck], Sequence[Write]]:
+        """Return what the commit of a memory checks and writes, for the commit of what it was learned from."""
+        _, checks, writes = self._writer.prepared(given)
+        return checks, writes
 
     def _as_stated(self, given: New, memory_id: str, at: float) -> Memory:
         """Return a memory that is no longer stored, from what its writer states again."""
@@ -132,6 +142,7 @@ class Memories(Timed):
             raise InvalidInput(f"trust must be one of {', '.join(TRUST)}; not {wanted!r}.")
         return min(rank, TRUST[wanted])
 
+    @searching
     def recall(  # noqa: PLR0913 - the words of the API
         self,
         query: str,
@@ -214,7 +225,7 @@ class Memories(Timed):
         if id is not None:
             self.get(id)
         found = chosen_memories(self._kernel, chosen)
-        erased, left, vectors = 0, 0, 0
+        erased, left, vectors, began = 0, 0, 0, time.perf_counter()
         back: list[str] = []
         for owner in dict.fromkeys(one.user for one in found):
             ids = [one.id for one in found if one.user == owner]
@@ -227,6 +238,7 @@ class Memories(Timed):
             self._conversations.drop(thread)
         derived = sum(one.derived or thread is not None for one in found)
         gone = tuple(one.id for one in found)
+        reported(self._context, "delete_memory", len(gone), began)
         return Receipt(gone, len(gone), derived, erased, vectors, left, tuple(back), reason)
 
     @on_store
@@ -335,6 +347,10 @@ class Memories(Timed):
     def _all(self, user: str | None) -> Iterable[Memory]:
         return map(memory_of, scan_all(self._kernel, items_of(home_of(user))))
 
+    def _texts(self, query: str) -> Sequence[str]:
+        """Return the texts of the best memories for a question."""
+        return [str(one.memory.text) for one in self.recall(query, k=3)]
+
     def list(
         self,
         user: str | None = None,
@@ -365,6 +381,11 @@ class Memories(Timed):
                 break
             seen = page[-1].key
         return found
+
+    def _newest(self, count: int) -> Sequence[Memory]:
+        """Return the last memories of the tenant, newest first, without those that were superseded."""
+        page = self._kernel.scan(items_of(home_of(None)), limit=5 * count, reverse=True)
+        return [one for one in map(memory_of, page) if one.superseded_by is None][:count]
 
     def _maybe(self, memory_id: str) -> Memory | None:
         try:

@@ -297,6 +297,14 @@ def whereabouts(memory: Memory) -> bytes:
     return codec.encode([memory.user, memory.writer, thread, memory.about, parent])
 
 
+def memory_in(record: Record) -> Memory | None:
+    """Return the memory in a record of any kind, or None if it holds none."""
+    parts = keys.unpack(record.key)
+    home = keys.pack(*parts[:-2]) if len(parts) > 2 else b""
+    is_item = home.endswith(_MEMORY) and record.key.startswith(items_of(home))
+    return memory_of(record) if is_item else None
+
+
 def memory_of(record: Record) -> Memory:
     """Return the memory in a record."""
     return restored(codec.decode(record.value)[3][0])

@@ -11,8 +11,8 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
-from datetime import UTC, datetime
-from itertools import filterfalse
+from datetime import date
+from itertools import filterfalse, islice
 from typing import Any, Final, NamedTuple
 
 from tenuto.capabilities._core import journal
@@ -21,6 +21,7 @@ from tenuto.capabilities.memory.records import FORGOT, Memory, home_of, items_of
 from tenuto.capabilities.memory.search.index import Index
 from tenuto.capabilities.memory.search.ranking import Allowed
 from tenuto.capabilities.memory.search.vectors import Vectors
+from tenuto.capabilities.memory.search.words import meet
 from tenuto.kernel import codec
 
 _PAGE: Final = 1_000
@@ -29,18 +30,11 @@ _MOST: Final = 1_000
 EVER: Final = float("inf")
 
 
-class Facts(NamedTuple):
-    """What is known of a memory besides its text, for filters."""
-
-    kind: str
-    about: str | None
-    trust: int
-    learned: float
-    begins: float
-    ends: float
-    over: float
-    """When it was superseded."""
-    expires: float
+Facts = tuple[str, str | None, int, float, float, float, float, float]
+"""What is known of a memory besides its text, for filters: kind, about, trust, and when it was learned, begins and ends
+to be true, was superseded, and expires. A plain tuple, because the garbage collector stops looking at those."""
+_FIRST_DAY: Final = date(1970, 1, 1).toordinal()
+_DAY: Final = 86_400
 
 
 class Wanted(NamedTuple):
@@ -103,33 +97,41 @@ class ScopeIndex:
     def _load(self) -> None:
         # The number first: lines that come during the scan are read again, which changes nothing.
         self._read = journal.last_number(self._context, self.home)
-        for record in scan_all(self._context.kernel, items_of(self.home)):
-            self._fold(codec.decode(record.value)[3][0])
+        records = scan_all(self._context.kernel, items_of(self.home))
+        while page := [codec.decode(record.value)[3][0] for record in islice(records, _PAGE)]:
+            meet("\n".join(fields[1] for fields in page))
+            for fields in page:
+                self._fold(fields)
 
     def _fold(self, fields: list[Any]) -> None:
         """Add a memory, or take note of what changed."""
         memory_id, text, kind, _, about, _, source, trust, begins, ends, _, expires = fields[:12]
         learned, over = fields[15], fields[19]
-        facts = Facts(
-            kind,
-            about,
-            trust,
-            learned,
-            -EVER if begins is None else begins,
-            EVER if ends is None else ends,
-            EVER if over is None else over,
-            EVER if expires is None else expires,
-        )
-        if begins is not None or ends is not None or over is not None or expires is not None:
-            self._limited.add(self.numbers.get(memory_id, len(self.facts)))
         known = self.numbers.get(memory_id)
+        if begins is None and ends is None and over is None and expires is None:
+            facts: Facts = (kind, about, trust, learned, -EVER, EVER, EVER, EVER)
+        else:
+            facts = (
+                kind,
+                about,
+                trust,
+                learned,
+                -EVER if begins is None else begins,
+                EVER if ends is None else ends,
+                EVER if over is None else over,
+                EVER if expires is None else expires,
+            )
+            self._limited.add(len(self.facts) if known is None else known)
         if known is not None:
             self.facts[known] = facts
             return
-        when = datetime.fromtimestamp(learned if begins is None else begins, UTC).date()
-        heading = None if source is None else source[5]
-        said = _joined(about, heading, text)
-        self.numbers[memory_id] = self.index.add(memory_id, said, session=_session(source), when=when)
+        when = date.fromordinal(_FIRST_DAY + int((learned if begins is None else begins) // _DAY))
+        if source is None:
+            said = text if about is None else f"{about}: {text}"
+            self.numbers[memory_id] = self.index.add(memory_id, said, when=when)
+        else:
+            said = _joined(about, source[5], text)
+            self.numbers[memory_id] = self.index.add(memory_id, said, session=_session(source), when=when)
         self.facts.append(facts)
 
     def allowed(self, wanted: Wanted) -> Allowed | None:
@@ -144,15 +146,15 @@ class ScopeIndex:
         known = self.facts
 
         def test(number: int) -> bool:
-            one = known[number]
+            is_kind, subject, trust, learned, begins, ends, over, expires = known[number]
             return (
-                one.learned <= at
-                and (one.over > at or one.over == EVER)
-                and one.begins <= true < one.ends
-                and one.expires > now
-                and (kind is None or one.kind == kind)
-                and (about is None or one.about == about)
-                and one.trust >= min_trust
+                learned <= at
+                and (over > at or over == EVER)
+                and begins <= true < ends
+                and expires > now
+                and (kind is None or is_kind == kind)
+                and (about is None or subject == about)
+                and trust >= min_trust
             )
 
         return test
@@ -210,8 +212,6 @@ def _joined(about: str | None, heading: str | None, text: str) -> str:
     return ": ".join(one for one in (about, heading, text) if one is not None)
 
 
-def _session(source: list[Any] | None) -> str:
-    if source is None:
-        return ""
+def _session(source: list[Any]) -> str:
     thread, file = source[0], source[4]
     return f"file {file}" if file is not None else f"thread {thread}" if thread is not None else ""

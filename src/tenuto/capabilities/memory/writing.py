@@ -40,7 +40,9 @@ _NEAR: Final = 20
 _ATTEMPTS: Final = 50
 
 
-class _Prepared(NamedTuple):
+class Prepared(NamedTuple):
+    """A memory, and what its commit checks and writes."""
+
     memory: Memory
     checks: list[AnyCheck]
     writes: list[Write]
@@ -64,28 +66,28 @@ class Writer:
 
     def remember(self, given: New, *, fence: Fence | None = None, along: Along | None = None) -> Work[Memory]:
         """Store a memory atomically and durably, or count one that is known already; return it."""
+        return (yield from self._committed(lambda: self.prepared(given), fence, along))
 
-        def prepare() -> _Prepared:
-            home = home_of(given.user)
-            now = self._kernel.now()
-            bag = bag_key(home, given.text)
-            own = text_key(home, given, bag)
-            same = self._kernel.scan(bag, limit=_NEAR)
-            ids = {record.key: str(codec.decode(record.value)) for record in same}
-            known = next((record for record in same if record.key == own), None)
-            record = None if known is None else self._kernel.read([item_key(home, ids[own])])[0]
-            checks: list[AnyCheck] = [Check(own, 0 if known is None else known.version)]
-            if record is not None and is_current(old := memory_of(record), now):
-                return self._again(given, old, record, checks, now)
-            memory = made(self._context, given, now)._replace(near=tuple(one for key, one in ids.items() if key != own))
-            return self._added(memory, checks, given.ttl)
-
-        return (yield from self._committed(prepare, fence, along))
+    def prepared(self, given: New) -> Prepared:
+        """Return a memory and what its commit checks and writes, for a commit that does more."""
+        home = home_of(given.user)
+        now = self._kernel.now()
+        bag = bag_key(home, given.text)
+        own = text_key(home, given, bag)
+        same = self._kernel.scan(bag, limit=_NEAR)
+        ids = {record.key: str(codec.decode(record.value)) for record in same}
+        known = next((record for record in same if record.key == own), None)
+        record = None if known is None else self._kernel.read([item_key(home, ids[own])])[0]
+        checks: list[AnyCheck] = [Check(own, 0 if known is None else known.version)]
+        if record is not None and is_current(old := memory_of(record), now):
+            return self._again(given, old, record, checks, now)
+        memory = made(self._context, given, now)._replace(near=tuple(one for key, one in ids.items() if key != own))
+        return self._added(memory, checks, given.ttl)
 
     def supersede(self, memory_id: str, change: Callable[[Memory], New]) -> Work[Memory]:
         """Store the memory that `change` makes of another one, which it supersedes, in one commit."""
 
-        def prepare() -> _Prepared:
+        def prepare() -> Prepared:
             old, record = self.found(memory_id)
             if old.superseded_by is not None:
                 raise Conflict(
@@ -103,7 +105,7 @@ class Writer:
 
         return (yield from self._committed(prepare, None, None))
 
-    def _again(self, given: New, old: Memory, record: Record, checks: list[AnyCheck], now: float) -> _Prepared:
+    def _again(self, given: New, old: Memory, record: Record, checks: list[AnyCheck], now: float) -> Prepared:
         """Count a memory that is known. A more trusted writer raises its trust; a later expiry counts."""
         raised = given.trust > TRUST[old.trust]
         expires = _later(old.expires_at, None if given.ttl is None else moment(now + given.ttl))
@@ -118,11 +120,11 @@ class Writer:
             home = home_of(memory.user)
             writes += [Append(home, line), Put(where_key(memory.id), whereabouts(memory), ttl)]
             writes.append(Put(checks[0][0], codec.encode(memory.id), ttl))
-        return _Prepared(memory._replace(duplicate=True), [*checks, Check(record.key, record.version)], writes)
+        return Prepared(memory._replace(duplicate=True), [*checks, Check(record.key, record.version)], writes)
 
     def _added(
         self, memory: Memory, checks: list[AnyCheck], ttl: float | None, replaced: tuple[Memory, Record] | None = None
-    ) -> _Prepared:
+    ) -> Prepared:
         home = home_of(memory.user)
         more: list[Write] = []
         if memory.about is not None and memory.predicate is not None:
@@ -158,9 +160,9 @@ class Writer:
             Put(checks[0][0], codec.encode(memory.id), ttl),
             *more,
         ]
-        return _Prepared(memory, checks, writes)
+        return Prepared(memory, checks, writes)
 
-    def _committed(self, prepare: Callable[[], _Prepared], fence: Fence | None, along: Along | None) -> Work[Memory]:
+    def _committed(self, prepare: Callable[[], Prepared], fence: Fence | None, along: Along | None) -> Work[Memory]:
         """Commit what `prepare` decides; decide again when another process was faster."""
         delays = backoff(_ATTEMPTS)
         while True:

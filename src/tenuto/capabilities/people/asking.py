@@ -26,7 +26,8 @@ class AskOptions(TypedDict, total=False):
     or fit `schema`. At the `deadline` the question goes to the levels of `escalate`, then `on_timeout` applies:
     "wait", "deny", "default" (the answer is `default`) or "fail". `calendar` counts durations in business hours. `blocks`
     names a resource whose gate stays closed until the answer. `about` names subjects, for routes and for the last
-    outcome. A question with the same `key` is asked once. `quorum` people must give the same answer.
+    outcome. A question with the same `key` is asked once. `quorum` people must give the same answer. The answer to a
+    question about something becomes a memory; `remember` decides otherwise.
     """
 
     to: str | Sequence[str] | None
@@ -44,6 +45,7 @@ class AskOptions(TypedDict, total=False):
     policy: str | None
     key: str | None
     quorum: int
+    remember: bool | None
 
 
 def new_question(  # noqa: C901, PLR0913 - the fields of a question
@@ -71,6 +73,7 @@ def new_question(  # noqa: C901, PLR0913 - the fields of a question
     policy: str | None = None,
     key: str | None = None,
     quorum: int = 1,
+    remember: bool | None = None,
 ) -> Question:
     """Return a new pending question, validated."""
     if not isinstance(text, str) or not text.strip():
@@ -83,6 +86,8 @@ def new_question(  # noqa: C901, PLR0913 - the fields of a question
         raise InvalidInput(f"on_timeout must be one of {', '.join(ON_TIMEOUT)}; not {on_timeout!r}.")
     if type(quorum) is not int or quorum < 1:
         raise InvalidInput(f"quorum must be a number of people, 1 or more, not {quorum!r}.")
+    if remember not in (None, True, False):
+        raise InvalidInput(f"remember must be True or False, not {remember!r}.")
     if key is not None:
         keys.name(key, "key")
     people = people_of(to)
@@ -107,6 +112,7 @@ def new_question(  # noqa: C901, PLR0913 - the fields of a question
         last=last,
         remembered=list(remembered),
         asked_by=asked_by,
+        remember=bool(subjects_of(about, blocks)) if remember is None else remember,
         timers=plan.timers,
     )  # fmt: skip
     if on_timeout == "default":

@@ -57,11 +57,12 @@ class Inbox(Timed):
         self._routed: Routed = lambda _, options: options
         self._recalled: Callable[[str, Sequence[str]], Sequence[str]] = lambda _text, _subjects: ()
         """Returns what memory says about the subjects of a question; set by the client."""
+        self._learned: Callable[[Question], tuple[Sequence[AnyCheck], Sequence[Write]]] = lambda _: ((), ())
+        """Returns what makes an answer a memory; set by the client, as are the next two."""
         self._waking: Callable[[str, str], Sequence[Write]] = lambda _run, _why: ()
-        """Returns the writes that make a run due; set by the client, since runs are built on this module."""
-
+        """Returns the writes that make a run due."""
         self._due: Callable[[Sequence[str]], Mapping[str, str]] = lambda _runs: {}
-        """Returns which of these runs can continue and were not taken by a worker; set by the client too."""
+        """Returns which of these runs can continue and were not taken by a worker."""
 
     # -- asking ----------------------------------------------------------------------------------------------------
 
@@ -263,6 +264,8 @@ class Inbox(Timed):
             new = new._replace(changes=old.changes + 1)
             ended = [] if new.open else [*self._notices(new, what, new.assignees, details), *self._resuming(new)]
             checks, writes = records.change(self._context, old, version, new, what, by=by, details=details, more=ended)
+            more_checks, learned = self._learned(new)
+            checks, writes = [*checks, *more_checks], [*writes, *learned]
             if approval is not None:
                 checks.append(Check(approval.used_key, 0))
                 writes.append(Put(approval.used_key, codec.encode(None)))

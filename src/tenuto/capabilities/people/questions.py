@@ -91,6 +91,8 @@ class Question(NamedTuple):
     remembered: list[str] = []  # noqa: RUF012 - the same
     """What memory says about its subjects, the best first."""
     asked_by: str | None = None
+    remember: bool = False
+    """The answer becomes a memory."""
     timers: list[Timer] = []  # noqa: RUF012 - the same
     changes: int = 0
     """How often it has changed; it numbers the notifications."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from tenuto.capabilities._core import schedules
+from tenuto.capabilities._core.base import Context
 from tenuto.capabilities._core.schedules import Missed, ScheduleInfo
 from tenuto.capabilities._core.values import plain
 from tenuto.capabilities.runs.engine import Engine, Given, current, must_fit, new_id, queued
@@ -236,6 +237,11 @@ class Durable(Generic[P, R]):
     def __repr__(self) -> str:
         """Name the function."""
         return f"<durable {self.name!r}>"
+
+
+def has_run(context: Context, run_id: str) -> bool:
+    """Return whether there is a run of this id."""
+    return RunLog(context, run_id).head()[0] is not None
 
 
 class Replayed(BaseException):

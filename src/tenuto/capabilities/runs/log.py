@@ -12,6 +12,7 @@ of that line. Lines are fenced by the lease's token, so a process that lost the 
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -157,6 +158,7 @@ class RunLog:
         self.head_key = _EVERY + named
         self.live_key = self.own + keys.pack("live")
         self.heartbeat_key = self.own + keys.pack("heartbeat")
+        self.trace_key = self.own + keys.pack("trace")
 
     def head(self) -> tuple[Head | None, int]:
         """Return the stored head and its version."""
@@ -273,6 +275,20 @@ def identity_of(stored: list[Any]) -> Identity:
     """Return the identity of its stored form."""
     described = Described._make(stored[3])
     return Identity(stored[0], stored[1], stored[2], described, stored[4], stored[5])
+
+
+Equal = tuple[str, str, str | bytes]
+"""What equal steps share: kind, name, and the key or else the digest of the arguments."""
+
+
+def equal_to(identity: Identity) -> Equal:
+    """Return what steps equal to this one share."""
+    return identity.kind, identity.name, identity.key if identity.key is not None else identity.described.digest
+
+
+def idempotency_key_of(uid: bytes, equal: Equal, which: int) -> str:
+    """Return the idempotency key of a step: of the run with this uid, the `which`-th among equal ones."""
+    return hashlib.sha256(codec.pack([uid, *equal, which])).hexdigest()[:32]
 
 
 def references(entry: Entry) -> set[bytes]:

@@ -37,6 +37,7 @@ from tenuto.capabilities.runs.log import (
 )
 from tenuto.capabilities.runs.open_steps import OpenSteps, here, quietly
 from tenuto.capabilities.runs.replay import Replay
+from tenuto.capabilities.runs.reports import leaving, opening
 from tenuto.capabilities.runs.results import causes_of, error_data, to_stored
 from tenuto.errors import (
     Cancelled,
@@ -96,10 +97,8 @@ class OpenRun(OpenSteps):
         self.over = False
         """True if the run was already completed: nothing is written."""
         self.stopping: Stop | None = None
-        self.handle: Any = None
-        """The handle that the body has: a `Run` or an `AsyncRun`."""
-        self.instead: int | None = None
-        """The number of the step that gets a fork's arguments."""
+        self.handle: Any = None  # a `Run` or an `AsyncRun`, which the body has
+        self.instead: int | None = None  # the number of the step that gets a fork's arguments
         self.waits: list[tuple[str, str, float | None]] = []
         self._wait = wait
         self._deadline = deadline
@@ -107,7 +106,7 @@ class OpenRun(OpenSteps):
         self._lost: BaseException | None = None
         """Why this process may not continue: it lost the run, or the store is unavailable and a record is missing."""
         self._mismatch: StepMismatch | None = None
-        """The first mismatch with the record: nothing more runs, even if the body caught the error."""
+        """The first mismatch with the record: nothing more runs."""
         self._raised: list[tuple[BaseException, int]] = []
         self.leaving = False
 
@@ -169,6 +168,7 @@ class OpenRun(OpenSteps):
         self.user = head.user
         self.next = history.next
         self._open, self._home, self._pid = True, here(), os.getpid()
+        yield from opening(self)
         return True
 
     def _beginning(self, head: Head | None, history: History, last: int) -> tuple[Head, list[Write]]:
@@ -486,6 +486,7 @@ class OpenRun(OpenSteps):
                 raise StateConflict(str(error), error.keys) from error
 
         yield from self._retried(attempt, saving=status in OVER, on=StateConflict)
+        leaving(self, status)
 
     def _waking(self, head: Head) -> list[Write]:
         """Return the writes that tell workers how this run was left."""

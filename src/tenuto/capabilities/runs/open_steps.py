@@ -12,10 +12,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from tenuto.capabilities.runs.heartbeat import Heartbeats
-from tenuto.capabilities.runs.log import Identity
+from tenuto.capabilities.runs.log import Equal, Identity, equal_to
 from tenuto.capabilities.runs.options import Retry
 from tenuto.errors import AmbiguousStep, Closed, StorageUnavailable
 from tenuto.kernel.work import Work
@@ -39,7 +39,7 @@ class OpenSteps:
         self._open = False
         self._busy = 0
         self._maps: dict[str, int] = {}
-        self._equals: dict[tuple[str, str, Any], int] = {}
+        self._equals: dict[Equal, int] = {}
         self._flying: dict[str, int] = {}
         self._lock = threading.Lock()
         self._home: tuple[int, int] = (0, 0)
@@ -58,7 +58,7 @@ class OpenSteps:
 
     def equal(self, identity: Identity) -> int:
         """Return the occurrence of a step among equal ones, from 1."""
-        which = (identity.kind, identity.name, identity.key if identity.key is not None else identity.described.digest)
+        which = equal_to(identity)
         with self._lock:
             self._equals[which] = self._equals.get(which, 0) + 1
             return self._equals[which]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, TypedDict
 
+from tenuto.capabilities._core.values import MISSING
 from tenuto.errors import InvalidInput
 from tenuto.kernel import keys
 from tenuto.kernel.contract import Write
@@ -15,7 +16,6 @@ from tenuto.kernel.durations import Duration, seconds
 
 Effect = Literal["pure", "idempotent", "once"]
 OnError = Literal["raise", "keep"]
-MISSING: Final = object()
 _EFFECTS: Final = ("pure", "idempotent", "once")
 
 

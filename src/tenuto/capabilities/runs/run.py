@@ -17,6 +17,7 @@ from contextvars import Token
 from datetime import datetime
 from typing import Any, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, overload
 
+from tenuto.capabilities._core.values import MISSING
 from tenuto.capabilities.memory import Memory, MemoryFields
 from tenuto.capabilities.people import AskOptions
 from tenuto.capabilities.runs import waiting
@@ -27,7 +28,6 @@ from tenuto.capabilities.runs.live import emit_live
 from tenuto.capabilities.runs.log import EMITTED
 from tenuto.capabilities.runs.open_run import OpenRun
 from tenuto.capabilities.runs.options import (
-    MISSING,
     Effect,
     MapOptions,
     OnError,

@@ -15,11 +15,12 @@ from tenuto.capabilities._core.base import Stop, Timed, must_limit, scan_all
 from tenuto.capabilities._core.schedules import ScheduleInfo
 from tenuto.capabilities._core.worker import IDLE_CLOCK, Chores, Worker, work
 from tenuto.capabilities.leases import Lease, holder_of, is_free
-from tenuto.capabilities.runs import due, waiting
+from tenuto.capabilities.runs import due, history, waiting
 from tenuto.capabilities.runs.delete import delete_run
 from tenuto.capabilities.runs.engine import Engine
 from tenuto.capabilities.runs.fork import fork_run
 from tenuto.capabilities.runs.handle import run_result
+from tenuto.capabilities.runs.history import RunEvent
 from tenuto.capabilities.runs.live import LiveReader
 from tenuto.capabilities.runs.log import (
     CANCELLED,
@@ -137,6 +138,26 @@ class Runs(Timed):
         why = self._due({run_id: head}).get(run_id)
         held, holder = not is_free(beat), holder_of(token, beat)
         return record(log, head, log.read(head.first), held=held, holder=holder, due=why)
+
+    def history(self, run_id: str, *, after: int = 0) -> Sequence[RunEvent]:
+        """Return what happened to a run, oldest first, each with its writer and correlation id; `NotFound` if there is none.
+
+        `after` leaves out the events up to a number.
+        """
+        log = RunLog(self._context, run_id)
+        return history.events(log, log.must()[0].first, after)
+
+    @streamed
+    def follow(self, run_id: str, *, after: int | None = None, timeout: Duration | None = None) -> Stream[RunEvent]:
+        """Yield what happens to a run as any process commits it; end after `timeout` without an event.
+
+        `after` is the number of the last event seen (0: from the beginning; None: only new events). `NotFound` if there is no such run.
+        """
+        log = RunLog(self._context, run_id)
+        head, _ = log.must()
+        limit = None if timeout is None else seconds(timeout, "timeout")
+        first = None if after is None else max(after, head.first - 1)
+        return journal.following(self._context, log.own, first, limit, history.Reader().event)
 
     def info(self, run_id: str) -> RunInfo:
         """Return a run's status without reading its log; `NotFound` if there is none."""

@@ -11,12 +11,12 @@ the code handled it, a replay raises it again; if it made the run fail, the same
 from __future__ import annotations
 
 import functools
-import hashlib
 import secrets
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
+from tenuto.capabilities._core.values import MISSING
 from tenuto.capabilities.people import (
     HAPPENED,
     NOT_HAPPENED,
@@ -41,9 +41,12 @@ from tenuto.capabilities.runs.log import (
     TEXT,
     Identity,
     Op,
+    equal_to,
+    idempotency_key_of,
 )
 from tenuto.capabilities.runs.open_run import OpenRun, log
-from tenuto.capabilities.runs.options import MISSING, Intent, Step
+from tenuto.capabilities.runs.options import Intent, Step
+from tenuto.capabilities.runs.reports import stepping
 from tenuto.capabilities.runs.results import (
     Schema,
     error_data,
@@ -105,7 +108,8 @@ def run_step(run: OpenRun, step: Step) -> Work[Any]:
     run.may_begin(f"the step {step.name!r}")
     must_be_within_budget(run, f"the step {step.name!r}")
     with run.flying(identity):
-        return (yield from _Attempts(run, step, identity, op, which, schema).go())
+        work = _Attempts(run, step, identity, op, which, schema).go()
+        return (yield from (stepping(run.context, run.id, step.name, work) if run.context.observed else work))
 
 
 class _Attempts:
@@ -122,9 +126,7 @@ class _Attempts:
         self._written = op is not None
         args, kwargs = _replaced(run, step, self._n)
         self._args, self._kwargs = revealed(args), revealed(kwargs)
-        same = step.key if step.key is not None else identity.described.digest
-        parts = codec.pack([run.history.started["uid"], step.kind, step.name, same, which])
-        self._key = hashlib.sha256(parts).hexdigest()[:32]
+        self._key = idempotency_key_of(run.history.started["uid"], equal_to(identity), which)
         self._began = op.at if op is not None else 0.0
         self._usage: list[Any] = []
         self._clock = 0.0

@@ -113,6 +113,19 @@ def logs_of(context: Context, user: str | None) -> Iterator[tuple[str, str | Non
             yield log.id, head.user, log.read(head.first)
 
 
+def origin_of(history: History) -> str | None:
+    """Return the id of the run that a run was forked from, or None."""
+    forked = history.started.get("forked")
+    return None if forked is None else str(forked[0])
+
+
+def forked_from(context: Context, run_id: str) -> str | None:
+    """Return the id of the run that a stored run was forked from; None if it was not, or is not there."""
+    log = RunLog(context, run_id)
+    head, _ = log.head()
+    return None if head is None or head.status == "deleting" else origin_of(log.read(head.first))
+
+
 def must_be_within_budget(run: OpenRun, what: str) -> None:
     """Raise `BudgetExceeded` if the run has spent its budget."""
     if run.budget is None:

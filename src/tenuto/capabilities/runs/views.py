@@ -8,7 +8,17 @@ from typing import Any, Final, Literal, cast, get_args
 
 from tenuto.capabilities.leases import Holder
 from tenuto.capabilities.runs.heartbeat import Beat, beats_of
-from tenuto.capabilities.runs.log import TEXT, Head, History, Op, RunLog, usage_sum
+from tenuto.capabilities.runs.log import (
+    TEXT,
+    Equal,
+    Head,
+    History,
+    Op,
+    RunLog,
+    equal_to,
+    idempotency_key_of,
+    usage_sum,
+)
 from tenuto.capabilities.runs.options import Effect
 from tenuto.kernel.durations import moment
 
@@ -83,6 +93,10 @@ class StepInfo:
     """When the step last reported that it still works: `run.heartbeat()`."""
     detail: Any
     """What it reported."""
+    number: int
+    """Its number in the run; `Runs.history` uses it too."""
+    idempotency_key: str | None
+    """What `tenuto.idempotency_key()` returns inside it; None for what is not a step or an item of a map."""
 
 
 @dataclass(frozen=True)
@@ -155,10 +169,14 @@ def record(
     steps: list[StepInfo] = []
     state: dict[str, Any] = {}
     beats = beats_of(log)
+    equals: dict[Equal, int] = {}
     for n in sorted(history.ops):
         op = history.ops[n]
         counts[op.identity.name] = counts.get(op.identity.name, 0) + 1
-        steps.append(_step(log, op, counts[op.identity.name], history, about["status"], beats.get(n)))
+        equal = equal_to(op.identity)
+        equals[equal] = equals.get(equal, 0) + 1
+        own = idempotency_key_of(history.started["uid"], equal, equals[equal])
+        steps.append(_step(log, op, counts[op.identity.name], history, about["status"], beats.get(n), own))
         if op.identity.kind == "state":
             if op.value:
                 state[op.identity.name] = log.value(op)[0]
@@ -181,7 +199,7 @@ def record(
     )
 
 
-def _step(log: RunLog, op: Op, occurrence: int, history: History, status: str, beat: Beat | None) -> StepInfo:
+def _step(log: RunLog, op: Op, occurrence: int, history: History, status: str, beat: Beat | None, own: str) -> StepInfo:
     described = op.identity.described
     done = op.state == "done"
     if beat is not None and (op.state != "begun" or beat.attempt != op.attempts):
@@ -213,6 +231,8 @@ def _step(log: RunLog, op: Op, occurrence: int, history: History, status: str, b
         cost=usage_sum([op], inherited=True),
         heartbeat=None if beat is None else moment(beat.at),
         detail=None if beat is None else beat.detail,
+        number=op.n,
+        idempotency_key=own if op.identity.kind in ("step", "map") else None,
     )
 
 

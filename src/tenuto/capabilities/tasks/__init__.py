@@ -2,10 +2,20 @@
 
 from tenuto.capabilities._core.schedules import Missed, ScheduleInfo
 from tenuto.capabilities.tasks.claimed import Task, is_gone, owner
-from tenuto.capabilities.tasks.records import TaskInfo, TaskStatus
+from tenuto.capabilities.tasks.records import OVER, TaskInfo, TaskStatus, dead_tasks, task_of
 from tenuto.capabilities.tasks.tasks import Handler, Tasks
 
 __all__ = [
-    "Handler", "Missed", "ScheduleInfo", "Task", "TaskInfo", "TaskStatus", "Tasks", "is_gone",
+    "OVER",
+    "Handler",
+    "Missed",
+    "ScheduleInfo",
+    "Task",
+    "TaskInfo",
+    "TaskStatus",
+    "Tasks",
+    "dead_tasks",
+    "is_gone",
     "owner",
+    "task_of",
 ]  # fmt: skip

@@ -71,6 +71,18 @@ class TaskQueue:
         `ending`, the end of another claim, is written in the same commit; `StaleLease` if that claim was lost. With
         `eager`, upkeep is done before None is returned.
         """
+        own = None if ending is None else records.held_key(self.queue, ending.task.id)
+        if own is not None:
+            with self._lock:  # its lease may have run out meanwhile: it is not to be taken over while it ends
+                self._trying.add(own)
+        try:
+            return (yield from self._take_next(lease, ending, eager=eager))
+        finally:
+            if own is not None:
+                with self._lock:
+                    self._trying.discard(own)
+
+    def _take_next(self, lease: float, ending: Ending | None, *, eager: bool) -> Work[Task | None]:
         yield from self._upkeep()
         misses = 0
         while True:

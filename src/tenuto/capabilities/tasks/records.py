@@ -29,11 +29,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
 
+from tenuto.capabilities._core.base import scan_all
 from tenuto.kernel import codec, keys
-from tenuto.kernel.contract import AnyCheck, Check, Delete, Put, Record, Write
+from tenuto.kernel.contract import AnyCheck, Backend, Check, Delete, Put, Record, Write
 from tenuto.kernel.durations import moment
 
-_TASK: Final = keys.pack("tasks", "task")
+EVERY: Final = keys.pack("tasks", "task")
+"""The prefix of the records of tasks."""
 _PART: Final = keys.pack("tasks")
 _READY, _LATER, _HELD, _DEAD, _BEAT = (
     keys.pack("tasks", place) for place in ("ready", "later", "held", "dead", "beat")
@@ -144,12 +146,18 @@ class TaskInfo:
 
 def task_key(task_id: str) -> bytes:
     """Return the key of a task."""
-    return _TASK + keys.named(task_id, "task id")
+    return EVERY + keys.named(task_id, "task id")
 
 
 def bell_stream(queue: str) -> bytes:
     """Return the stream that notifies idle workers."""
     return keys.named(queue, "queue") + _PART
+
+
+def dead_tasks(kernel: Backend) -> list[tuple[str, TaskRecord]]:
+    """Return the ids and records of the dead tasks of all queues."""
+    found = ((str(keys.unpack(record.key)[-1]), task_of(record)) for record in scan_all(kernel, EVERY))
+    return [(task_id, task) for task_id, task in found if task.status == "dead"]
 
 
 def ready_prefix(queue: str) -> bytes:

@@ -274,14 +274,16 @@ class Tasks:
         """Return up to `limit` dead tasks of a queue, oldest first; see `pending`."""
         return self._listed([records.dead_prefix(queue)], limit, after)
 
+    def queues(self) -> Sequence[str]:
+        """Return the names of the queues that have tasks, in order. It reads all tasks of the tenant."""
+        found = {records.task_of(one).queue for page in self._pages(records.EVERY) for one in page}
+        return sorted(name for name in found if name is not None)
+
     def counts(self, queue: str) -> dict[str, int]:
         """Return the numbers of ready, later, running and dead tasks of a queue."""
-        return {
-            "ready": sum(map(len, self._pages(records.ready_prefix(queue)))),
-            "later": sum(map(len, self._pages(records.later_prefix(queue)))),
-            "running": sum(map(len, self._pages(records.held_prefix(queue)))),
-            "dead": sum(map(len, self._pages(records.dead_prefix(queue)))),
-        }
+        prefixes = records.ready_prefix, records.later_prefix, records.held_prefix, records.dead_prefix
+        numbers = (sum(map(len, self._pages(prefix(queue)))) for prefix in prefixes)
+        return dict(zip(("ready", "later", "running", "dead"), numbers, strict=True))
 
     def is_completed(self, task: str | TaskInfo) -> bool:
         """Return whether a task, by its id or key, is completed."""

@@ -348,8 +348,17 @@ class Writer:
                     yield from other.release(begins.over)
                 return
 
-    def end(self) -> Work[bool]:
-        """Delete the thread, atomically and durably; return whether it existed. Forks keep their messages."""
+    @property
+    def is_over(self) -> bool:
+        """Return whether the thread was deleted or has expired."""
+        last = self._log.last()
+        return last is not None and last.kind != Kind.GONE and not self._log.is_live(last)
+
+    def end(self, *, expired: bool = False) -> Work[bool]:
+        """Delete the thread, atomically and durably; return whether it existed. Forks keep their messages.
+
+        With `expired` also end a thread that has expired, so that its contents are removed.
+        """
         self._ends.forget(self._log.thread)
         delays = _delays()
         while True:
@@ -357,7 +366,7 @@ class Writer:
             if last is not None and last.kind == Kind.ENDED:
                 yield from self.release(last.place.since)  # its deleter may have been killed before releasing
                 return False
-            if last is None or not self._log.is_live(last):
+            if last is None or not (expired or self._log.is_live(last)):
                 return False
             record = self._kernel.read([self._listing])[0]
             writes: list[Write] = [Delete(self._listing)]
@@ -386,7 +395,8 @@ class Writer:
             if self._kernel.scan(log.own + _FORK + keys.pack(since), limit=1):
                 return
             began = self._kernel.entries(log.own, after=since - 1, limit=1)
-            parts = [] if began[0].forgotten else parts_of(log.unpack(began[0]))
+            trimmed = began[0].number != since  # it was released before
+            parts = [] if trimmed or began[0].forgotten else parts_of(log.unpack(began[0]))
             yield from self._trim(log, since)
             if not parts:
                 return

@@ -3,6 +3,8 @@
     /health /ready              without a key
     /kernel /kernel/1/VERB      the storage verbs, MessagePack
     /v1/NOUN/VERB               the operations, JSON; /openapi.json describes them
+    /inspector/                 the inspector: a page that uses the JSON API; / leads to it
+    /metrics                    for Prometheus, if it is enabled
     /answer/TOKEN               a question to a person, as a page; /tenants/NAME/answer/TOKEN of another tenant
 
 A request is checked in this order: Host and Origin, API key, rate, size of the body, scope of the key. Nothing of the body is read
@@ -33,11 +35,13 @@ from tenuto.errors import AccessDenied, StorageUnavailable, TenutoError
 from tenuto.kernel import correlation, keys
 from tenuto.kernel.contract import Backend
 from tenuto.operations import Operation, called
+from tenuto.servers import inspector
 from tenuto.servers.auth import Access, Keys
 from tenuto.servers.http import events, kernel, pages
 from tenuto.servers.http.exchange import Exchange, Message, Receive, Send, segments
 from tenuto.servers.http.json_api import answered, arguments
 from tenuto.servers.http.logs import logged
+from tenuto.servers.http.metrics import MEDIA, ServedMetrics
 from tenuto.servers.http.openapi import document
 from tenuto.servers.http.problems import PROBLEM, Refused, problem_of, status_of
 from tenuto.servers.http.rates import Rates
@@ -61,8 +65,11 @@ class App:
 
     def __init__(self, backend: Backend, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
-        self.backend = backend
-        self.keys = Keys(backend, self.settings.token, self.settings.token_tenant)
+        self.metrics = ServedMetrics() if self.settings.metrics else None
+        self.backend = backend if self.metrics is None else self.metrics.observed(backend)
+        given = self.settings
+        self.keys = Keys(backend, given.token, given.token_tenant, given.token_scopes)
+        self._below = urlsplit(given.public_url).path.rstrip("/")
         self.stopping = asyncio.Event()
         self._pool = Pool(self.settings.threads, "tenuto-http")
         self._rates = Rates(self.settings.rate)
@@ -74,7 +81,7 @@ class App:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
-            await self._served(Exchange(scope, receive, send))
+            await self._served(Exchange(scope, receive, send, self._below))
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
@@ -106,7 +113,12 @@ class App:
                 await self._refuse(exchange, error, is_kernel=is_kernel)
         finally:
             if exchange.path not in ("/health", "/ready"):
-                logged(exchange, wrote=exchange.path.endswith("/commit") if is_kernel else exchange.method == "POST")
+                logged(
+                    exchange,
+                    wrote=exchange.path.endswith(("/commit", "/load", "/trim"))
+                    if is_kernel
+                    else exchange.method == "POST",
+                )
 
     async def _refuse(self, exchange: Exchange, error: TenutoError, *, is_kernel: bool) -> None:
         status = status_of(error)
@@ -133,13 +145,25 @@ class App:
             await self._kernel(exchange)
         elif path.startswith(ROOT):
             await self._operation(exchange)
+        elif path in ("/", inspector.PATH) or path.startswith(f"{inspector.PATH}/"):
+            await self._page(exchange)
         elif path.startswith(("/answer/", "/tenants/")):
             await self._question(exchange)
+        elif path == "/metrics" and exchange.method == "GET" and self.metrics is not None:
+            text = await self.run(exchange, lambda: self._measured(exchange))
+            await exchange.reply(200, text, MEDIA)
         elif path == "/openapi.json" and exchange.method == "GET":
             await self.run(exchange, lambda: self.admit(exchange))
             await exchange.reply(200, msgspec.json.encode(document(kernel.VERSION, self.settings.public_url)), JSON)
         else:
             raise Refused(404, "There is nothing at this path. GET /openapi.json lists what there is.")
+
+    def _measured(self, exchange: Exchange) -> bytes:
+        """Return the metrics of this process, and of the store for the tenant of the API key."""
+        access = self.admit(exchange)
+        access.must("admin", "read")
+        assert self.metrics is not None
+        return self.metrics.text(self.agent(access), access.tenant)
 
     async def _healthy(self, exchange: Exchange, *, asks_store: bool) -> None:
         status = "ok"
@@ -286,6 +310,23 @@ class App:
         agent = self.agent(access)
         items = await self.run(exchange, lambda: events.begun(called(operation, agent, given)))
         await events.streamed(exchange, items, self._pool, self.stopping)
+
+    async def _page(self, exchange: Exchange) -> None:
+        """Reply with a file of the inspector. It is the same for everyone: what it shows comes from the JSON API, with a key."""
+        if exchange.method not in ("GET", "HEAD"):
+            raise Refused(405, "The inspector is read by GET. Nothing was done.", Allow="GET")
+        if not exchange.path.startswith(f"{inspector.PATH}/"):
+            await exchange.reply(
+                307, b"", "text/plain", {"Location": "inspector/"}
+            )  # relative: a proxy may add a prefix
+            return
+        found = inspector.file_at(exchange.path)
+        if found is None:
+            raise Refused(404, "The inspector has no such file.")
+        tag = f'"{found.digest}"'
+        known = exchange.header("if-none-match") == tag
+        headers = {**inspector.HEADERS, "ETag": tag, "Cache-Control": "no-cache"}
+        await exchange.reply(304 if known else 200, b"" if known else found.content, found.media, headers)
 
     # -- the page of a question --------------------------------------------------------------
 

@@ -33,11 +33,14 @@ _COMPRESS_INLINE: Final = 65_536
 class Exchange:
     """One request, and what has been replied to it."""
 
-    def __init__(self, scope: Message, receive: Receive, send: Send) -> None:
+    def __init__(self, scope: Message, receive: Receive, send: Send, below: str = "") -> None:
+        """`below` is the path of the public address; a proxy may leave it in the path or remove it."""
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         raw: bytes = scope.get("raw_path") or self.path.encode()
         self.raw_path = raw.decode("latin-1")
+        if below and self.path.startswith(f"{below}/"):
+            self.path, self.raw_path = self.path[len(below) :], self.raw_path[len(below) :]
         self.query: bytes = scope.get("query_string", b"")
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self._receive, self._send = receive, send
@@ -127,6 +130,8 @@ class Exchange:
             "X-Request-Id": self.request_id,
             **headers,
         }
+        if self.access is not None:
+            sent["Tenuto-Scopes"] = " ".join(self.access.scopes)
         if self.traceparent:
             sent["traceparent"] = self.traceparent
         raw = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in sent.items()]

@@ -97,6 +97,18 @@ class Once:
         """Read entries."""
         return self._backend.entries(stream, after=after, limit=limit, reverse=reverse)
 
+    def streams(self, prefix: bytes, *, after: bytes | None = None, limit: int = 100) -> list[bytes]:
+        """List streams."""
+        return self._backend.streams(prefix, after=after, limit=limit)
+
+    def load(self, records: Sequence[Record], entries: Mapping[bytes, Sequence[Entry]]) -> int:
+        """Load; repeating it is safe."""
+        return self._backend.load(records, entries)
+
+    def trim(self, stream: bytes, first: int) -> int:
+        """Trim; repeating it is safe."""
+        return self._backend.trim(stream, first)
+
     def bell(self, stream: bytes) -> Bell:
         """Return the notification of a stream."""
         return self._backend.bell(stream)

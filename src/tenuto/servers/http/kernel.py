@@ -19,6 +19,9 @@ _NEEDS: Final[dict[str, tuple[str, ...]]] = {
     "read": ("read", "write"),
     "scan": ("read", "write"),
     "entries": ("read", "write"),
+    "streams": ("read", "write"),
+    "load": ("write",),
+    "trim": ("write",),
     "watch": ("read", "write"),
     "stats": ("read", "write", "answer"),
     "commit": ("write",),
@@ -73,6 +76,20 @@ def _commit(_: Access, store: Backend, body: bytes) -> Any:
     return tuple(store.commit(checks, writes, request=request))
 
 
+def _streams(_: Access, store: Backend, body: bytes) -> Any:
+    prefix, after, limit = wire.arguments_of(body, (bytes,), (bytes, type(None)), (int,))
+    return store.streams(prefix, after=after, limit=limit)
+
+
+def _load(_: Access, store: Backend, body: bytes) -> Any:
+    return store.load(*wire.load_of(body))
+
+
+def _trim(_: Access, store: Backend, body: bytes) -> Any:
+    stream, first = wire.arguments_of(body, (bytes,), (int,))
+    return store.trim(stream, first)
+
+
 def _check(_: Access, store: Backend, body: bytes) -> Any:
     wire.arguments_of(body)
     return [tuple(one) for one in store.check()]
@@ -103,6 +120,9 @@ _CALLS: Final[dict[str, Callable[[Access, Backend, bytes], Any]]] = {
     "scan": _scan,
     "entries": _entries,
     "commit": _commit,
+    "streams": _streams,
+    "load": _load,
+    "trim": _trim,
     "check": _check,
     "stats": _stats,
 }

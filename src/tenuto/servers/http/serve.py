@@ -4,7 +4,7 @@ A stop (SIGTERM, Control-C) ends long polls and event streams, lets requests tha
 store after them. Nothing that was acknowledged depends on it: a commit is durable before its reply.
 
 uvicorn waits for the head of a request without a limit. `Protocol` gives it a deadline, so that idle or slow clients cannot
-collect connections.
+collect connections. uvicorn also sends the head and the body of a reply with a system call each; `OneWrite` joins them.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tenuto.errors import MissingDriver
 from tenuto.servers.http import logs
 from tenuto.servers.http.app import App
 from tenuto.servers.http.settings import Settings
+from tenuto.wrappers.encrypt import encrypted
 
 try:
     import uvicorn
@@ -55,8 +56,39 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
+class OneWrite:
+    """A transport that sends what is written in one turn of the event loop at once: the head of a reply with its body."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._parts: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the transport has."""
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send bytes together with what follows in this turn, in order."""
+        if not self._parts:
+            self._loop.call_soon(self.flush)
+        self._parts.append(data)
+
+    def flush(self) -> None:
+        """Send what was written."""
+        if self._parts:
+            data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+            self._parts.clear()
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Send what was written, and close the connection."""
+        self.flush()
+        self._transport.close()
+
+
 class Protocol(HttpToolsProtocol):
-    """Close a connection whose request line and headers do not arrive in time."""
+    """Close a connection whose request line and headers do not arrive in time; send each reply with one write."""
 
     head_timeout = _HEAD
     _deadline: asyncio.TimerHandle | None = None
@@ -65,6 +97,7 @@ class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request."""
         super().connection_made(transport)
+        self.transport = OneWrite(transport, self.loop)  # type: ignore[assignment]
         self._limit()
 
     def data_received(self, data: bytes) -> None:
@@ -83,6 +116,11 @@ class Protocol(HttpToolsProtocol):
         self._in_head = False
         self._unlimit()
         super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        """Send the reply, then look for the next request of the connection."""
+        self.transport.flush()  # type: ignore[attr-defined]
+        super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the clock."""
@@ -147,5 +185,5 @@ def run(url: str | None, settings: Settings, listener: socket.socket, *, workers
 
 def _serve(url: str | None, settings: Settings, options: dict[str, Any], listener: socket.socket) -> None:
     logs.configure(access=settings.access_log)
-    app = App(connect(url), settings)
+    app = App(encrypted(connect(url)), settings)
     Server(configured(app, **options), app.stop).run(sockets=[listener])

@@ -16,6 +16,8 @@ class Settings:
     token: str | None = None
     """A key for this server alone, with every scope, for `token_tenant`."""
     token_tenant: str = "default"  # noqa: S105 - a tenant
+    token_scopes: tuple[str, ...] = ("read", "write", "answer", "admin")
+    """What that key may do."""
     max_body: int = 20 * 1024 * 1024
     """Maximum bytes of a request's body: a commit takes 16 MB of values, and their keys."""
     rate: float = 0.0
@@ -24,4 +26,6 @@ class Settings:
     """Maximum number of concurrent calls of the store."""
     timeout: float = 30.0
     """Seconds to receive a body, and to begin a call without a Tenuto-Timeout."""
+    metrics: bool = False
+    """Whether /metrics is served; without it nothing is measured."""
     access_log: bool = True

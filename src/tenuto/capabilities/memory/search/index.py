@@ -89,7 +89,11 @@ class Index:
         if when is not None and (events := event_days(text, said, when)):
             self.events[number] = events
         self.flags.append(_flags(text, said))
-        self._link(number, place, own, counts)
+        if place < 0:
+            self.previous.append(-1)
+            self.next.append(-1)
+        else:
+            self._link(number, place, own, counts)
         if speaker and speaker.lower() not in ROLES and speaker not in self.names:
             self.names[speaker] = frozenset(words(speaker))
         return number
@@ -110,11 +114,9 @@ class Index:
         return number
 
     def _link(self, number: int, place: int, own: list[str], counts: dict[str, int]) -> None:
-        before = self._last.get(place, -1) if place >= 0 else -1
+        before = self._last.get(place, -1)
         self.previous.append(before)
         self.next.append(-1)
-        if place < 0:
-            return
         if before >= 0:
             self.next[before] = number
         self._last[place] = number

@@ -23,6 +23,8 @@ STOP: Final = frozenset(
 ASKING: Final = frozenset("many much long often kind type likely might".split())  # noqa: SIM905
 """Words that ask for something without naming it; they are left out of queries."""
 _WORD: Final = re.compile(r"[^\W_]+")
+_ASCII: Final = "".join(chr(one).lower() if chr(one).isalnum() else " " for one in range(128))
+"""What a translation of ASCII makes of each character: three times as fast as the regular expression."""
 _NO_SPACES: Final = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 _KNOWN: Final = 200_000
 _stems: dict[str, str] = dict.fromkeys(STOP, "")
@@ -42,13 +44,11 @@ if hasattr(os, "register_at_fork"):
 
 def words(text: str) -> list[str]:
     """Return the words of a text, in order, in lower case and without accents."""
-    text = text.lower()
-    if not text.isascii():
-        text = text.replace("\u2019", "'")
-        decomposed = unicodedata.normalize("NFKD", text)
-        text = "".join(one for one in decomposed if not unicodedata.combining(one))
-        text = _NO_SPACES.sub(lambda found: f" {found[0]} ", text)
-    return _WORD.findall(text)
+    if text.isascii():
+        return text.translate(_ASCII).split()
+    decomposed = unicodedata.normalize("NFKD", text.lower().replace("\u2019", "'"))
+    plain = "".join(one for one in decomposed if not unicodedata.combining(one))
+    return _WORD.findall(_NO_SPACES.sub(lambda found: f" {found[0]} ", plain))
 
 
 def terms(text: str) -> list[str]:
@@ -58,27 +58,33 @@ def terms(text: str) -> list[str]:
 
 def stems(given: list[str]) -> list[str]:
     """Return the terms of words in lower case, in order."""
-    try:
-        found = [_stems[word] for word in given]
-    except KeyError:
-        if unknown := {word for word in given if word not in _stems and not word.isdecimal()}:
-            _learn(unknown)
-        found = [_stems.get(word, word) for word in given]
+    found = list(map(_stems.get, given))
+    if None in found:
+        missing = [at for at, term in enumerate(found) if term is None]
+        _learn({given[at] for at in missing})
+        for at in missing:
+            found[at] = _stems.get(given[at], given[at])
     return [term for term in found if term]
+
+
+def meet(text: str) -> None:
+    """Learn the stems of all words of a large text in one call, which is cheaper than text by text."""
+    _learn(set(words(text)))
 
 
 def stem(word: str) -> str:
     """Return the stem of one word in lower case."""
-    if word not in _stems:
-        _learn({word})
+    _learn({word})
     return _stems.get(word, word) or word
 
 
 def _learn(unknown: set[str]) -> None:
-    """Look up the stems of words that were not met before, in one call."""
+    """Look up the stems of words that are not known, in one call; numbers have none."""
     import apsw  # noqa: PLC0415 - a client without SQLite loads it with its first memory
 
-    asked = sorted(unknown)
+    asked = sorted(word for word in unknown if word not in _stems and not word.isdecimal())
+    if not asked:
+        return
     with _lock:
         if not _tokenizers:
             _tokenizers.append(apsw.Connection(":memory:").fts5_tokenizer("porter", ["ascii"]))
