@@ -9,7 +9,7 @@ import pytest
 from tenuto import InvalidInput, StorageUnavailable, Tenuto
 from tenuto.capabilities._core.worker import Worker, work
 from tenuto.kernel.clock import SystemClock
-from tenuto.kernel.work import Work
+from tenuto.kernel.work import Sleep, Work
 
 
 class Jobs:
@@ -69,6 +69,25 @@ def test_a_store_that_is_away_is_logged_once_and_once_when_it_is_back(
         "The worker can take jobs again.",
     ]
     assert jobs.abandoned == 1
+
+
+@pytest.mark.parametrize("everything", [True, False])
+def test_timers_that_cannot_be_looked_for_are_logged_once_and_not_beside_the_jobs(
+    agent: Tenuto, caplog: pytest.LogCaptureFixture, everything: bool
+) -> None:
+    def failing() -> Work[int]:
+        yield from ()
+        raise StorageUnavailable("gone")
+
+    worker = Worker(agent.kernel, Jobs(0), poll=0.05, until_empty=False, stop=None, chores=failing)
+    chores = worker.chores()
+    if everything:
+        worker._lost(StorageUnavailable("gone"))
+    for _ in range(5):
+        assert isinstance(next(chores), Sleep)
+    cannot = "The worker cannot take jobs now and keeps trying: gone"
+    timers = "Looking for timers that are due failed and will be retried: gone"
+    assert [record.getMessage() for record in caplog.records] == [cannot if everything else timers]
 
 
 def test_a_worker_without_lanes_is_refused(agent: Tenuto) -> None:

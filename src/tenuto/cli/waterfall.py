@@ -60,9 +60,9 @@ def _notes(step: StepInfo) -> str:
         notes.append(f"{step.attempts} attempts")
     if step.repeated_in_doubt:
         notes.append(click.style(f"{step.repeated_in_doubt} in doubt", fg="magenta"))
-    said = next((one.said_by for one in reversed(step.repeats) if one.said_by is not None), None)
+    said = next((one for one in reversed(step.repeats) if one.said_by is not None), None)
     if said is not None:
-        notes.append(click.style(f"{said} said: not happened", fg="magenta"))
+        notes.append(click.style(f"{said.said_by} said at {text(said.said_at)}: not happened", fg="magenta"))
     if step.reused:
         notes.append(click.style(f"reused {step.reused}x", fg="blue"))
     if step.verified:

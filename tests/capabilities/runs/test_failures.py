@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tenuto
-from tenuto import InDoubt, NotHappened, Retry, StepMismatch, Tenuto
+from tenuto import InDoubt, NotHappened, NotStorable, Retry, StepMismatch, Tenuto
 
 from .runs_world import Killed, World, killed, resumed
 
@@ -32,6 +32,22 @@ def test_a_failed_run_and_its_step_keep_the_line_that_raised(agent: Tenuto) -> N
         assert error.traceback is not None
         assert 'return customers["ann"]' in error.traceback
         assert error.traceback.endswith("KeyError: 'ann'")
+        assert "tenuto/capabilities" not in error.traceback  # only the user's own frames
+
+
+def test_an_error_of_tenuto_keeps_the_frames_below_the_users_line(agent: Tenuto) -> None:
+    def save() -> None:
+        agent.state.set("s", "k", object())
+
+    with pytest.raises(NotStorable), agent.run("r") as run:
+        run.step("save", save)
+    error = agent.runs.get("r").steps[0].error
+    assert error is not None
+    assert error.traceback is not None
+    own = error.traceback.rpartition("Traceback")[2]  # before it: the TypeError of the encoder
+    before, _, after = own.partition('agent.state.set("s", "k", object())')
+    assert "tenuto/kernel" not in before
+    assert "tenuto/kernel/codec.py" in after
 
 
 def test_a_step_whose_error_is_caught_keeps_its_traceback(agent: Tenuto) -> None:
@@ -78,6 +94,8 @@ def test_a_worker_logs_where_a_run_failed(agent: Tenuto, caplog: pytest.LogCaptu
         work.join()
     raised = [one for one in caplog.records if one.exc_info is not None and one.exc_info[0] is KeyError]
     assert {one.levelname for one in raised} == {"INFO", "WARNING"}  # the step's, the run's
+    assert "in look_up" in caplog.text
+    assert "tenuto/kernel" not in caplog.text
 
 
 @pytest.mark.parametrize("who", ["verify", "ann"])

@@ -188,18 +188,19 @@ class Worker:
 
     def chores(self) -> Work[None]:
         """Do chores until the worker stops, at least once a second."""
-        failed = False
+        failures = 0
         while self._chores is not None and not self.is_set():
             done = 0
             try:
                 done = yield from self._chores()
-                failed = False
+                failures = 0
             except Closed:
                 return
             except TenutoError as error:
-                if not failed:  # one warning for an outage, however long
+                failures += 1
+                # One warning for an outage, however long. By the second failure the lanes have logged it, if they have it too.
+                if failures == 2 and not self._away:
                     self._source.log.warning("Looking for timers that are due failed and will be retried: %s", error)
-                failed = True
             if not done:
                 yield Sleep(_RARELY, self._resting)
 

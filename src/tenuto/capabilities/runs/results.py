@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import builtins
 import functools
-import traceback
 import typing
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tenuto import errors
+from tenuto.capabilities._core.tracebacks import tail
 from tenuto.capabilities._core.values import plain
 from tenuto.errors import InDoubt, InvalidInput, NotStorable, Paused, StepFailed, TenutoError
 from tenuto.kernel import codec
@@ -26,10 +25,6 @@ _TEXT: Final = 20_000
 """The most characters stored of an error message, or of the repr of a result that cannot be stored."""
 _LARGEST: Final = 256 * 1024
 """The most bytes stored of an error's arguments; a larger error becomes `StepFailed`."""
-_TRACE: Final = 4_096
-"""The most characters stored of a traceback: its end, which names the line that raised."""
-_LINE: Final = 400
-_HERE: Final = str(Path(errors.__file__).parent)
 _NEVER: Final = (StopIteration, StopAsyncIteration, GeneratorExit)
 
 
@@ -107,7 +102,7 @@ def text_of(value: Any) -> str:
 def error_data(error: BaseException, declared: Sequence[type[Exception]] = ()) -> dict[str, Any]:
     """Return an error as data, with the tail of its traceback; `declared` are classes that a replay can find."""
     kind = type(error)
-    data: dict[str, Any] = {"type": kind.__qualname__, "message": _said(error)[:_TEXT], "traceback": _trace(error)}
+    data: dict[str, Any] = {"type": kind.__qualname__, "message": _said(error)[:_TEXT], "traceback": tail(error)}
     if codec.is_registered(kind):
         try:
             whole: dict[str, Any] = {"registered": codec.encode(error)}
@@ -140,23 +135,6 @@ def _encoded(value: Any) -> bytes | None:
 def _declared(kind: type, declared: Sequence[type[Exception]]) -> type[Exception] | None:
     """Return the declared class of an error, or its first declared base class."""
     return kind if kind in declared else next((one for one in declared if issubclass(kind, one)), None)
-
-
-def _trace(error: BaseException) -> str | None:
-    """Return the tail of an error's traceback, without the frames of tenuto that called the user's code."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next and trace.tb_frame.f_code.co_filename.startswith(_HERE):
-        trace = trace.tb_next
-    if trace is None:
-        return None
-    try:
-        lines = "".join(traceback.format_exception(type(error), error, trace)).splitlines()
-    except Exception:  # noqa: BLE001 - a broken __str__ or source file must not hide the error itself
-        return None
-    text = "\n".join(line[:_LINE] for line in lines)
-    if len(text) <= _TRACE:
-        return text
-    return "…\n" + text[-_TRACE:].partition("\n")[2]
 
 
 def error_from(data: dict[str, Any], declared: Sequence[type[Exception]] = ()) -> Exception:

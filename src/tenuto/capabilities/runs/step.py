@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
+from tenuto.capabilities._core.tracebacks import of_user
 from tenuto.capabilities._core.values import MISSING
 from tenuto.capabilities.people import (
     HAPPENED,
@@ -241,7 +242,7 @@ class _Attempts:
             self._run.id,
             failure["type"],
             self._attempt,
-            exc_info=error,
+            exc_info=of_user(error),
         )
         again = (
             retry is not None

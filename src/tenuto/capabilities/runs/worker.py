@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from tenuto.capabilities._core.base import Stop
+from tenuto.capabilities._core.tracebacks import of_user
 from tenuto.capabilities.leases import is_free
 from tenuto.capabilities.people import is_open_question, question_key
 from tenuto.capabilities.runs import due
@@ -336,9 +337,11 @@ class RunSource:
             head, _ = RunLog(self._engine.context, one.id).head()
             if head is not None and head.status == "waiting" and head.wake is not None:
                 at = moment(head.wake)
-                self.log.warning("The run %r failed and is retried at %s: %s", one.id, at, error, exc_info=error)
+                self.log.warning(
+                    "The run %r failed and is retried at %s: %s", one.id, at, error, exc_info=of_user(error)
+                )
                 return "retried"
-            self.log.warning("The run %r failed: %s: %s", one.id, type(error).__name__, error, exc_info=error)
+            self.log.warning("The run %r failed: %s: %s", one.id, type(error).__name__, error, exc_info=of_user(error))
             return "failed"
         self.log.info("The run %r is completed.", one.id)
         return "completed"

@@ -14,6 +14,7 @@ from contextvars import Token
 from typing import Any, Final, Self
 
 from tenuto.capabilities._core.base import Context, Stop
+from tenuto.capabilities._core.tracebacks import of_user
 from tenuto.capabilities.tasks import records
 from tenuto.capabilities.tasks.claimed import Ending, Task
 from tenuto.capabilities.tasks.queue import TaskQueue
@@ -86,7 +87,7 @@ class TaskSource:
         except Exception as error:
             self.log.warning(
                 "The task %r failed at attempt %d: %s: %s", task.id, task.attempt, type(error).__name__, error,
-                exc_info=error,
+                exc_info=of_user(error),
             )  # fmt: skip
             return None if task.over else task._failing(error)
         except BaseException:
