@@ -13,6 +13,8 @@ class Receiver:
 
     def __init__(self) -> None:
         self.got: list[tuple[dict[str, str], bytes]] = []
+        self.tried = 0
+        """How many requests came, those that were refused included."""
         self.status = 204
         self.url = ""
 
@@ -28,6 +30,7 @@ def http_receiver() -> Iterator[Receiver]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
+            receiver.tried += 1
             body = self.rfile.read(int(self.headers["content-length"]))
             if receiver.status < 300:
                 receiver.got.append(({name.lower(): value for name, value in self.headers.items()}, body))

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -108,6 +109,75 @@ def test_a_miss_starts_a_playbook_once(agent: Tenuto, client: Callable[..., Tenu
     assert ordered == ["order elsewhere"]
 
 
+def test_a_playbook_that_is_missing_is_a_question_and_keeps_no_other_milestone_waiting(
+    agent: Tenuto, clock: Any
+) -> None:
+    agent.routes.add(about="samples", to="ann")
+    agent.milestone("samples", due="1h", on_miss={"playbook": "deleted"})
+    agent.milestone("contract", due="2h", on_miss={"question": "Remind them?", "to": "bob"})
+    clock.advance(3 * 3_600)
+    assert [agent.milestones.fire(), agent.milestones.fire()] == [2, 0]
+    [told] = agent.inbox.list(to="ann")
+    assert "There is no playbook 'deleted'" in told.text
+    assert [one.text for one in agent.inbox.list(to="bob")] == ["Remind them?"]
+    assert agent.milestones.get("samples").started == told.id
+    assert [one.what for one in agent.milestones.history("samples")] == ["set", "missed", "started"]
+
+
+def test_a_record_that_cannot_be_read_keeps_nothing_else_from_what_is_due(agent: Tenuto, clock: Any) -> None:
+    from tenuto.capabilities.people import question_key
+    from tenuto.errors import TenutoError
+    from tenuto.kernel.contract import Put
+
+    broken, asked = (agent.ask("Pay?", to="ann", deadline="1h", escalate=["lead"]) for _ in range(2))
+    agent.milestone("samples", due="1h")
+    agent.kernel.commit([], [Put(question_key(broken.id), b"no question")])
+    clock.advance(3_601)
+    with pytest.raises(TenutoError):
+        perform(agent.tasks._chores(), agent.clock)
+    assert agent.inbox.get(asked.id).level == 1
+    assert agent.milestones.get("samples").status == "missed"
+
+
+def test_a_crash_after_the_miss_starts_the_playbook_once_also_if_it_was_met_meanwhile(
+    agent: Tenuto, client: Callable[..., Tenuto], clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent.playbooks.save("contingency", steps=["order"])
+    agent.milestone("samples", due="1d", on_miss={"playbook": "contingency"})
+    clock.advance(2 * DAY)
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setitem(agent.milestones._start, "playbook", killed)
+        with pytest.raises(KeyboardInterrupt):
+            agent.milestones.fire()
+    assert agent.milestones.meet("samples", evidence="a parcel").status == "met late"
+    other = client("other")
+    for _ in range(2):
+        assert other.milestones.fire() == 0, "it was missed before"
+    [workflow] = agent.workflows.list()
+    assert agent.milestones.get("samples").started == workflow.name
+    assert [one.what for one in agent.milestones.history("samples")] == ["set", "missed", "met late", "started"]
+
+
+def test_the_question_of_a_miss_that_is_noticed_late_still_gives_its_time(agent: Tenuto, clock: Any) -> None:
+    now = datetime.fromtimestamp(clock.time(), UTC)
+    due, end = now + timedelta(hours=1), now + timedelta(hours=3)
+    with pytest.raises(InvalidInput, match="past"):
+        agent.milestone("never", due=due, on_miss={"question": "?", "to": "ann", "deadline": due})
+    miss = {"question": "?", "to": "ann", "deadline": end, "escalate": ["lead"], "key": "samples late"}
+    agent.milestone("samples", due=due, on_miss=miss)
+    clock.advance(DAY)
+    assert agent.milestones.fire() == 1
+    asked = agent.inbox.get("samples late")
+    assert asked.deadline == datetime.fromtimestamp(clock.time(), UTC) + timedelta(hours=2)
+    assert agent.milestone("samples", due=due, on_miss=miss).status == "missed", "the same call after a restart"
+    with pytest.raises(InvalidInput, match="past"):
+        agent.milestone("samples", due=end, on_miss=miss)
+
+
 def test_bad_milestones_are_refused(agent: Tenuto) -> None:
     for options in (
         {"due": "2001-01-01"},
@@ -139,7 +209,8 @@ def test_a_question_finds_its_owner_by_what_it_is_about(agent: Tenuto, clock: An
     assert agent.ask("No receipt", about="invoice:900").to == "legal"
     assert agent.ask("What now?", about="mood").to == "ops"
     assert agent.ask("What now?").to is None, "about nothing"
-    assert agent.ask("No receipt", about="invoice:881", to="ann").assignees == ["ann"]
+    to_ann = agent.ask("No receipt", about="invoice:881", to="ann")
+    assert (to_ann.assignees, to_ann.policy, len(to_ann.levels)) == (["ann"], "Needs a receipt.", 1)
     assert agent.ask("No receipt", about="invoice:881", deadline="1h").deadline < asked.deadline  # type: ignore[operator]
     assert [one.about for one in agent.routes.list()] == ["*", "invoice:*", "invoice:9*"]
     assert agent.routes.remove("*") is True

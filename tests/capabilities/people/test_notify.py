@@ -13,6 +13,9 @@ from standardwebhooks import Webhook
 from support.receivers import Receiver, http_receiver, smtp_receiver
 
 from tenuto import Conflict, InvalidInput, NotFound, Tenuto
+from tenuto.capabilities.people import question_key
+from tenuto.kernel.contract import Delete
+from tenuto.kernel.work import perform
 
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()
 
@@ -148,6 +151,64 @@ def test_a_delivery_that_died_after_sending_is_repeated_with_the_same_id(
     assert len(set(receiver.ids)) == 1
 
 
+def test_a_channel_that_fails_holds_up_no_other_one(agent: Tenuto, clock: Any, receiver: Receiver) -> None:
+    with http_receiver() as other:
+        agent.notify.to("ann", receiver.url, secret="env:HOOK_SECRET")
+        agent.notify.to("bob", other.url, secret="env:HOOK_SECRET")
+        receiver.status = 503
+        for n in range(5):
+            agent.ask(f"Pay {n}?", to=["ann", "bob"])
+        assert agent.notify.deliver(limit=100) == 5
+        assert (len(other.ids), receiver.tried) == (5, 1)
+        assert sorted(one.attempts for one in agent.notify.outbox()) == [0, 0, 0, 0, 1]
+        receiver.status = 204
+        clock.advance(61)
+        assert agent.notify.deliver() == 5
+        assert len(set(receiver.ids)) == 5
+
+
+def test_the_notifications_of_a_forgotten_user_are_gone(agent: Tenuto, clock: Any, receiver: Receiver) -> None:
+    agent.notify.to("ops", receiver.url, secret="env:HOOK_SECRET")
+    gone = agent.ask("Refund u-123?", to="ops", about=["u-123"])
+    agent.inbox.answer(gone.id, "to u-123", by="ann")
+    kept = agent.ask("Restart?", to="ops")
+    agent.forget_user("u-123")
+    assert [one.question for one in agent.notify.outbox()] == [kept.id]
+    agent.kernel.commit([], [Delete(question_key(kept.id))])  # as by an older version
+    assert (agent.notify.deliver(), agent.notify.outbox(), receiver.tried) == (0, [], 0)
+
+
+def test_a_slow_receiver_lets_timers_fire_meanwhile(
+    agent: Tenuto, clock: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tenuto.capabilities.people import due
+
+    agent.notify.to("ann", receiver.url, secret="env:HOOK_SECRET")
+    for n in range(5):
+        agent.ask(f"Pay {n}?", to="ann")
+    monkeypatch.setattr(due, "_TURN", -1.0)
+    assert perform(agent.tasks._chores(), agent.clock) == 0, "its turn is over at once"
+    monkeypatch.setattr(due, "_TURN", 60.0)
+    assert perform(agent.tasks._chores(), agent.clock) == 5
+
+
+def test_a_test_message_is_no_question(agent: Tenuto, receiver: Receiver) -> None:
+    agent.notify.to("finance", receiver.url, secret="env:HOOK_SECRET")
+    agent.notify.to("finance", f"{receiver.url}/slack", kind="slack")
+    assert agent.notify.test("finance") == []
+    told = [json.loads(body) for _, body in receiver.got]
+    assert sorted(one.get("type", "slack") for one in told) == ["question.test", "slack"]
+    assert any(str(one.get("text")).startswith("Test: ") for one in told)
+    receiver.status = 500
+    assert len(agent.notify.test("finance")) == 2
+
+
+def test_the_user_of_an_e_mail_channel_may_be_an_address(agent: Tenuto) -> None:
+    from tenuto.capabilities.people.notify.channels import mail_of
+
+    assert mail_of("smtp://ann%40example.com@host/?from=a@b&to=c@d").user == "ann@example.com"
+
+
 def test_a_channel_is_not_flooded_and_an_address_hears_once(agent: Tenuto, clock: Any, receiver: Receiver) -> None:
     agent.inbox.group("finance", ["ann", "bob"])
     for name in ("finance", "ann", "bob"):
@@ -173,6 +234,9 @@ def test_a_channel_is_not_flooded_and_an_address_hears_once(agent: Tenuto, clock
         ("https://example.com", {"kind": "pigeon"}, "unknown channel"),
         ("file:///etc/passwd", {"kind": "slack"}, "http"),
         ("smtp://host", {}, "e-mail"),
+        ("smtp://ann@host/?from=a@b&to=c@d", {}, "password"),
+        ("smtp://ann:pw@host/?from=a@b&to=c@d", {"secret": "env:X"}, "password"),
+        ("https://hooks.slack.com/x", {"secret": "env:X"}, "no secret"),
         ("https://example.com", {"secret": "env:X", "rate": "often"}, "rate"),
         ("", {}, "URL"),
     ],

@@ -66,6 +66,8 @@ def test_the_same_key_is_asked_once(agent: Tenuto, client: Callable[..., Tenuto]
     first = agent.ask("Pay 881?", to="ann", key="881")
     assert client("other").ask("Pay 881?", to="ann", key="881") == first
     assert len(agent.inbox.list()) == 1
+    agent.inbox.answer("881", "yes", by="ann")
+    assert agent.ask("Pay 881?", to="ann", key="881", deadline="2001-01-01").answer == "yes", "after its deadline too"
     with pytest.raises(Conflict, match="another question"):
         agent.ask("Pay 882?", key="881")
 
@@ -120,6 +122,13 @@ def test_a_quorum_needs_so_many_people_with_the_same_answer(agent: Tenuto) -> No
         agent.inbox.answer(asked.id, "yes", by="mallory")
     done = agent.inbox.answer(asked.id, "yes", by="cleo")
     assert (done.status, done.answer, [one.by for one in done.votes]) == ("answered", "yes", ["ann", "bob", "cleo"])
+
+
+def test_an_answer_is_a_choice_by_type_too(agent: Tenuto) -> None:
+    asked = agent.ask("How many?", choices=[0, 1])
+    with pytest.raises(InvalidInput, match="Answer one of"):
+        agent.inbox.answer(asked.id, True)
+    assert agent.inbox.answer(asked.id, 1).answer == 1
 
 
 def test_an_answer_by_nobody_is_refused(agent: Tenuto) -> None:

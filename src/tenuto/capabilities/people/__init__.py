@@ -5,7 +5,7 @@ from tenuto.capabilities.people.due import fire_due
 from tenuto.capabilities.people.escalation import Rung
 from tenuto.capabilities.people.inbox import Inbox
 from tenuto.capabilities.people.milestones import Milestone, Milestones, MilestoneStatus
-from tenuto.capabilities.people.notify import Channel, Notice, Notify
+from tenuto.capabilities.people.notify import Channel, Notice, Notify, forget_notices
 from tenuto.capabilities.people.questions import (
     HAPPENED,
     NOT_HAPPENED,
@@ -32,5 +32,5 @@ __all__ = [
     "HAPPENED", "NOT_HAPPENED", "Answer", "Approval", "AskOptions", "Calendar", "Channel", "Happened", "Inbox",
     "Level", "Milestone", "MilestoneStatus", "Milestones", "NoAnswer", "NotHappened", "Notice", "Notify", "Question",
     "QuestionEvent", "QuestionStatus", "Route", "Routes", "Rung", "Unknown", "Vote", "When", "WorkingTime",
-    "change", "fire_due", "is_open_question", "new_question", "question_key", "verdict_of",
+    "change", "fire_due", "forget_notices", "is_open_question", "new_question", "question_key", "verdict_of",
 ]  # fmt: skip

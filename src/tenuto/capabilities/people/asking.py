@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, TypedDict
 
-from tenuto.capabilities._core.schemas import problems, schema_of
+from tenuto.capabilities._core.schemas import problems, same, schema_of
 from tenuto.capabilities._core.values import plain
 from tenuto.capabilities.people.escalation import Rung, people_of, planned
 from tenuto.capabilities.people.questions import ON_TIMEOUT, OnTimeout, Question, encoded, expiry
@@ -136,7 +136,7 @@ def subjects_of(about: str | Sequence[str] | None, blocks: str | None) -> list[s
 
 def must_fit(question: Question, answer: Any, what: str) -> None:
     """Raise `InvalidInput` that says what fits, if an answer does not."""
-    if question.choices is not None and answer not in question.choices:
+    if question.choices is not None and not any(same(answer, one) for one in question.choices):
         raise InvalidInput(
             f"{what} {answer!r:.80} is not a choice; nothing was written. Answer one of {question.choices!r}."
         )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from tenuto.capabilities._core.base import Context, Timed, must_limit, page_after, scan_all
+from tenuto.capabilities._core.firing import fire_each
 from tenuto.capabilities._core.gates import QUESTION
 from tenuto.capabilities._core.schemas import same
 from tenuto.capabilities._core.values import plain
@@ -85,6 +86,15 @@ class Inbox(Timed):
         self, question_id: str, text: str, options: AskOptions, *, run: str | None = None, step: str | None = None
     ) -> tuple[Question, list[AnyCheck], list[Write]]:
         """Return a new question and what asks it; without writes if its key was asked before."""
+        if options.get("key") is not None:
+            known, _ = self._look(keys.name(question_id, "key"))
+            if known is not None and known.text != text:
+                raise Conflict(
+                    f"The key {question_id!r} belongs to another question: {known.text!r:.200}. Use another key.",
+                    [question_key(question_id)],
+                )
+            if known is not None:
+                return known, [], []
         routed = self._routed(subjects_of(options.get("about"), options.get("blocks")), options)
         subjects = subjects_of(routed.get("about"), routed.get("blocks"))
         question = new_question(
@@ -98,15 +108,6 @@ class Inbox(Timed):
             remembered=self._recalled(text, subjects) if subjects else (),
             **routed,
         )
-        if options.get("key") is not None:
-            known, _ = self._look(question_id)
-            if known is not None:
-                if known.text != text:
-                    raise Conflict(
-                        f"The key {question_id!r} belongs to another question: {known.text!r:.200}. Use another key.",
-                        [question_key(question_id)],
-                    )
-                return known, [], []
         more = self._notices(question, "asked", question.assignees, None)
         details = {"to": question.assignees, "text": text, "blocks": question.blocks}
         checks, writes = records.change(self._context, None, 0, question, "asked", details=details, more=more)
@@ -328,10 +329,7 @@ class Inbox(Timed):
         """Fire timers that are due, up to `limit`, each once across replicas; return how many. Workers do this too."""
         ids = records.due(self._kernel, self._kernel.now(), limit)
         random.shuffle(ids)  # replicas that look at the same time begin with different ones
-        count = 0
-        for question_id in ids:
-            count += yield from self._fire(question_id)
-        return count
+        return (yield from fire_each(ids, self._fire))
 
     def _fire(self, question_id: str) -> Work[int]:
         """Fire the timers of one question that are due; return 1 if any was."""

@@ -2,8 +2,9 @@
 
 Keys, below the tenant: `("milestones", "milestone", name)` is a milestone, and `("milestones", "due", milliseconds, name)` says
 when it is due; the stream `("milestones", "log", name)` is its history. Meeting and missing check the milestone's version, so
-one of them comes first. A miss asks its question in the same commit. It starts a playbook or a durable function first, as a
-workflow or run with a fixed id, so a crash before the commit starts nothing twice.
+one of them comes first. A miss asks its question in the same commit. A playbook or a durable function is started after that
+commit, as a workflow or run with a fixed id, and the milestone stays in the index of what is due until then: after a crash it
+is started once. If it cannot be started, people are asked instead.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from tenuto.capabilities._core.base import Context, Timed, scan_all, stamp
+from tenuto.capabilities._core.firing import fire_each
 from tenuto.capabilities._core.values import plain
 from tenuto.capabilities.people.asking import AskOptions, new_question
 from tenuto.capabilities.people.inbox import Inbox
-from tenuto.capabilities.people.questions import QuestionEvent
+from tenuto.capabilities.people.questions import Question, QuestionEvent
 from tenuto.capabilities.people.times import When, WorkingTime, is_length, time_of
-from tenuto.errors import Conflict, InvalidInput, NotFound
+from tenuto.errors import Closed, Conflict, InvalidInput, NotFound, StorageUnavailable, TenutoError
 from tenuto.kernel import codec, keys
 from tenuto.kernel.contract import AnyCheck, Append, Check, Delete, Put, Write
 from tenuto.kernel.durations import moment
@@ -48,6 +50,8 @@ class Milestone(NamedTuple):
     started: str | None
     """The question, workflow or run that the miss started."""
     by: str | None
+    starting: bool = False
+    """It was missed, and what the miss starts is still to be started."""
 
 
 class Milestones(Timed):
@@ -70,10 +74,13 @@ class Milestones(Timed):
     ) -> Work[Milestone]:
         """Set a milestone durably; the same call again returns the stored one, another date replaces it."""
         now = self._kernel.now()
-        at = time_of(due, now, calendar, "due date")
-        miss = self._consequence(on_miss)
+        before, _ = self._look(keys.name(name, "milestone"))
+        at = time_of(due, now if is_length(due) else 0.0, calendar, "due date")
+        if before is None or before.due != moment(at):  # the same call after a restart may come after the date
+            at = time_of(due, now, calendar, "due date")
+        miss = self._consequence(on_miss, at)
         fresh = Milestone(
-            keys.name(name, "milestone"), moment(at), "pending", None, miss, plain(context, "context"),
+            name, moment(at), "pending", None, miss, plain(context, "context"),
             None, None, None, None,
         )  # fmt: skip
         delays = backoff()
@@ -89,7 +96,7 @@ class Milestones(Timed):
                 return fresh
             yield Sleep(next(delays))
 
-    def _consequence(self, on_miss: Any) -> dict[str, Any] | str | None:
+    def _consequence(self, on_miss: Any, due: float) -> dict[str, Any] | str | None:
         """Return what a miss starts, validated: a question's options, a playbook, or the name of a durable function."""
         if on_miss is None or (isinstance(on_miss, str) and on_miss):
             return on_miss
@@ -106,7 +113,7 @@ class Milestones(Timed):
             )
         options: Any = {name: value for name, value in on_miss.items() if name != "question"}
         try:
-            new_question("miss", on_miss["question"], self._kernel.now(), **options)
+            new_question("miss", on_miss["question"], due, **options)
         except TypeError as error:
             raise InvalidInput(f"on_miss has an unknown option: {error}. Nothing was stored.") from error
         return dict(on_miss)
@@ -164,35 +171,78 @@ class Milestones(Timed):
     @on_store
     def fire(self, *, limit: int = 100) -> Work[int]:
         """Miss the milestones that are past due, each once across replicas; return how many. Workers do this too."""
-        count = 0
+        return (yield from fire_each(self._due(limit), self._fire))
+
+    def _due(self, limit: int) -> Sequence[str]:
+        """Return the names of milestones that are past due, the earliest first."""
+        found: list[str] = []
         for record in self._kernel.scan(_DUE, limit=limit):
             at, name = keys.unpack(record.key)[-2:]
             if int(at) > self._kernel.now() * 1000:
                 break
-            count += yield from self._miss(str(name))
+            found.append(str(name))
+        return found
+
+    def _fire(self, name: str) -> Work[int]:
+        """Miss a milestone, and start what the miss starts; return 1 if this call missed it."""
+        milestone, version = self._look(name)
+        count = 0
+        if milestone is not None and milestone.status == "pending":
+            count = yield from self._miss(milestone, version)
+            milestone, version = self._look(name)
+        if milestone is not None and milestone.starting:
+            yield from self._begin(milestone, version)
         return count
 
-    def _miss(self, name: str) -> Work[int]:
-        old, version = self._look(name)
+    def _miss(self, old: Milestone, version: int) -> Work[int]:
         now = self._kernel.now()
-        if old is None or old.status != "pending" or now < old.due.timestamp():
+        if now < old.due.timestamp():
             return 0
-        started = f"milestone:{name}:{int(old.due.timestamp())}"  # fixed, so a second replica starts nothing
-        checks: list[AnyCheck] = []
-        writes: list[Write] = []
-        if isinstance(old.on_miss, str) or (old.on_miss is not None and "playbook" in old.on_miss):
-            kind, what = ("function", old.on_miss) if isinstance(old.on_miss, str) else next(iter(old.on_miss.items()))
-            argument = {"name": name, "due": old.due, "context": old.context}
-            yield from self._start[kind](what, started, argument)
-        elif old.on_miss is not None:
-            options: AskOptions = {name: value for name, value in old.on_miss.items() if name != "question"}  # type: ignore[assignment]
-            context = {"milestone": name, "due": old.due, "context": old.context, **_context(options)}
-            _, checks, writes = self._inbox._opening(
-                started, old.on_miss["question"], {**options, "context": context, "about": options.get("about") or name}
-            )
-        begun = None if old.on_miss is None else started
-        new = old._replace(status="missed", missed_at=moment(now), started=begun)
-        return int((yield from self._stored(old, version, new, "missed", {"started": begun}, None, checks, writes)))
+        started: str | None = None
+        checks: Sequence[AnyCheck] = ()
+        writes: Sequence[Write] = ()
+        starting = _starts(old.on_miss)
+        if old.on_miss is not None:
+            started = _started_id(old)
+        if isinstance(old.on_miss, dict) and not starting:
+            question, checks, writes = self._asked(old, old.on_miss)
+            started = question.id
+        new = old._replace(status="missed", missed_at=moment(now), started=started, starting=starting)
+        return int((yield from self._stored(old, version, new, "missed", {"started": started}, None, checks, writes)))
+
+    def _asked(
+        self, milestone: Milestone, on_miss: dict[str, Any]
+    ) -> tuple[Question, Sequence[AnyCheck], Sequence[Write]]:
+        """Return the question of a miss, and what asks it."""
+        options: AskOptions = {name: value for name, value in on_miss.items() if name != "question"}  # type: ignore[assignment]
+        deadline = options.get("deadline")
+        if deadline is not None and not is_length(deadline) and time_of(deadline, 0.0) <= self._kernel.now():
+            # It passed before a worker noticed the miss: people get the time that they would have had.
+            options["deadline"] = max(time_of(deadline, 0.0) - milestone.due.timestamp(), 60.0)
+        context = {"milestone": milestone.name, "due": milestone.due, "context": milestone.context, **_context(options)}
+        given: AskOptions = {**options, "context": context, "about": options.get("about") or milestone.name}
+        return self._inbox._opening(options.get("key") or _started_id(milestone), on_miss["question"], given)
+
+    def _begin(self, old: Milestone, version: int) -> Work[None]:
+        """Start the playbook or durable function of a miss, and record that; ask people if it cannot be started."""
+        kind, what = (
+            ("function", old.on_miss) if isinstance(old.on_miss, str) else ("playbook", (old.on_miss or {})["playbook"])
+        )
+        started = str(old.started)
+        checks: Sequence[AnyCheck] = ()
+        writes: Sequence[Write] = ()
+        details: dict[str, Any] = {"started": started}
+        new = old._replace(starting=False)
+        try:
+            yield from self._start[kind](what, started, {"name": old.name, "due": old.due, "context": old.context})
+        except (Closed, StorageUnavailable):
+            raise
+        except TenutoError as error:
+            text = f"The milestone {old.name} was missed, and its {kind} {what} could not be started: {error}"
+            question, checks, writes = self._asked(old, {"question": text})
+            details = {"started": question.id, "problem": str(error)}
+            new = new._replace(started=question.id)
+        yield from self._stored(old, version, new, "started", details, None, checks, writes)
 
     def _stored(  # noqa: PLR0913 - what one change consists of
         self,
@@ -231,9 +281,19 @@ class Milestones(Timed):
 
 
 def _due_key(milestone: Milestone | None) -> bytes | None:
-    if milestone is None or milestone.status != "pending":
+    if milestone is None or not (milestone.status == "pending" or milestone.starting):
         return None
     return _DUE + keys.pack(int(milestone.due.timestamp() * 1000), milestone.name)
+
+
+def _starts(on_miss: dict[str, Any] | str | None) -> bool:
+    """Return whether a miss starts a playbook or a durable function."""
+    return isinstance(on_miss, str) or (on_miss is not None and "playbook" in on_miss)
+
+
+def _started_id(milestone: Milestone) -> str:
+    """Return the id of what a miss starts: fixed, so that it is started once."""
+    return f"milestone:{milestone.name}:{int(milestone.due.timestamp())}"
 
 
 def _context(options: AskOptions) -> dict[str, Any]:

@@ -92,10 +92,12 @@ class Routes(Timed):
 
     def _routed(self, subjects: Sequence[str], options: AskOptions) -> AskOptions:
         """Add to the options of a question what its route says."""
-        route = self.find(*subjects) if subjects and not options.get("to") else None
+        route = self.find(*subjects) if subjects else None
         if route is None:
             return options
         given = {name: value for name, value in options.items() if value is not None}
+        if options.get("to"):  # to others than the route says: the policy still applies
+            return cast("AskOptions", {"policy": route.policy, **given})
         return cast("AskOptions", {**self._options(route), **given})
 
     def _options(self, route: Route) -> AskOptions:

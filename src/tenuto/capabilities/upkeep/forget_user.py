@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from tenuto.capabilities._core.base import Timed, scan_all
 from tenuto.capabilities._core.blobs import Blobs
+from tenuto.capabilities.people import forget_notices
 from tenuto.capabilities.store import every_stream
 from tenuto.capabilities.tasks import OVER, task_of
 from tenuto.capabilities.threads import Thread
@@ -249,6 +250,7 @@ class Forgetter(Timed):
                 yield from work_of(client.inbox.cancel)(question)
             except (Conflict, NotFound):
                 continue  # it is over
+        yield from forget_notices(self._context, owned.questions)
         for run in sorted(owned.runs):
             yield from work_of(client.runs.delete)(run)
         for name in sorted(owned.workflows):

@@ -3,5 +3,6 @@
 from tenuto.capabilities.people.notify.channels import Channel
 from tenuto.capabilities.people.notify.notify import Notify
 from tenuto.capabilities.people.notify.outbox import Notice
+from tenuto.capabilities.people.notify.outbox import forget as forget_notices
 
-__all__ = ["Channel", "Notice", "Notify"]
+__all__ = ["Channel", "Notice", "Notify", "forget_notices"]

@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 from typing import Any, Final, Literal, NamedTuple, get_args
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from tenuto.capabilities._core.base import scan_all
 from tenuto.errors import InvalidInput, MissingDriver
@@ -62,8 +62,14 @@ def new_channel(
         raise InvalidInput('A webhook is signed. Pass secret="env:NAME"; the variable holds a "whsec_…" secret.')
     if rate is not None:
         limit_of(rate)
-    if found == "email":
-        mail_of(url)
+    if found == "email" and mail_of(url).user is not None and (secret is None or urlsplit(url).password is not None):
+        raise InvalidInput(
+            'The password of an e-mail channel is not part of its URL. Pass secret="env:NAME"; nothing was stored.'
+        )
+    if found in ("slack", "apprise") and secret is not None:
+        raise InvalidInput(
+            f"A channel of {found} has no secret; put ${{NAME}} into its URL instead. Nothing was stored."
+        )
     if found == "apprise" and not _ENV.search(url):
         _must_know(url)
     return Channel(keys.name(name, "name"), url, found, secret and secret[4:], rate, links)  # type: ignore[arg-type]
@@ -121,7 +127,8 @@ def mail_of(url: str) -> Mail:
     if not parts.hostname:
         raise InvalidInput("An e-mail channel needs a host: smtp://host/?from=a@b&to=c@d.")
     starttls = asked.get("starttls", ["0"])[0] not in ("0", "")
-    return Mail(parts.hostname, port, parts.username, sender, to, parts.scheme == "smtps", starttls)
+    user = None if parts.username is None else unquote(parts.username)
+    return Mail(parts.hostname, port, user, sender, to, parts.scheme == "smtps", starttls)
 
 
 def from_environment(name: str) -> str:

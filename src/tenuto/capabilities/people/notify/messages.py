@@ -22,6 +22,7 @@ _TITLES: Final = {
     "answered": "Answered",
     "expired": "Expired without an answer",
     "cancelled": "Cancelled",
+    "test": "Test",
 }
 
 
@@ -54,7 +55,7 @@ class Message(NamedTuple):
         lines += [f"Remembered: {one}" for one in question.remembered]
         lines += [f"Choices: {as_json(question.choices).decode()}"] if question.choices else []
         lines += [f"Due: {question.deadline:%Y-%m-%d %H:%M} UTC"] if question.deadline else []
-        if question.open:
+        if question.open and self.event != "test":
             lines += ["", f"Answer with: tenuto inbox answer {question.id} ANSWER --by YOU"]
             lines += [f"{label}: {address}" for label, address in self.buttons]
         return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -102,10 +103,17 @@ class Notify(Timed):
         Workers do this too. A failed one is retried after 10 s, then after twice as long each time up to an hour, and is
         dead after 12 attempts.
         """
-        count = 0
+        return (yield from self._delivering(limit, math.inf))
+
+    def _delivering(self, limit: int, patience: float) -> Work[int]:
+        """Deliver what is due, for about `patience` seconds; a channel that fails gets no other message in this call."""
+        count, down = 0, set[str]()
+        until = time.monotonic() + patience
         found = yield Store(lambda: outbox.due(self._kernel, self._kernel.now(), limit))
         for notice, version in found:
-            taken = yield Store(self._claimed(notice, version))
+            if time.monotonic() >= until:
+                break
+            taken = yield Store(self._claimed(notice, version, wait=notice.channel in down))
             if taken is None:
                 continue
             mine, held, channel, message = taken
@@ -114,15 +122,21 @@ class Notify(Timed):
                 yield Store(outbox.sent(self._context, mine, held))
                 count += 1
             else:
+                down.add(notice.channel)
                 yield Store(outbox.failed(self._context, mine, held, problem))
         return count
 
-    def _claimed(self, notice: Notice, version: int) -> Work[tuple[Notice, int, Channel | None, Message] | None]:
+    def _claimed(
+        self, notice: Notice, version: int, *, wait: bool
+    ) -> Work[tuple[Notice, int, Channel | None, Message] | None]:
+        question, _ = self._inbox._look(notice.question)
+        if question is None:  # it was forgotten
+            yield from outbox.dropped(self._context, notice, version)
+            return None
         channels = channels_of(self._kernel, notice.name)
         channel = next((one for one in channels if one.id == notice.channel), None)
-        claimed = yield from outbox.claim(self._context, notice, version, channel)
-        question, _ = self._inbox._look(notice.question)
-        if claimed is None or question is None:
+        claimed = yield from outbox.claim(self._context, notice, version, channel, wait=wait)
+        if claimed is None:
             return None
         buttons: list[tuple[str, str]] = []
         person = not self._inbox._members(notice.name)  # a link is for one person, not for a group
@@ -149,4 +163,4 @@ def _test_message(channel: Channel) -> Message:
     now = datetime.now(UTC)
     text = f"A test of the channel of {channel.name}. You need not answer."
     question = Question("test", text, channel.name, None, None, None, None, "pending", None, None, now, None, None)
-    return Message(f"msg_test_{time.time_ns()}", "asked", question, None, [])
+    return Message(f"msg_test_{time.time_ns()}", "test", question, None, [])

@@ -14,7 +14,7 @@ receivers drop a second one by its id.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -110,14 +110,19 @@ def due(kernel: Backend, now: float, limit: int) -> list[tuple[Notice, int]]:
     return [(one, version) for one, version in found if one.due.timestamp() <= now]
 
 
-def claim(context: Context, notice: Notice, version: int, channel: Channel | None) -> Work[tuple[Notice, int] | None]:
-    """Claim a notification for one delivery; None if another replica has it or the channel is over its rate."""
+def claim(
+    context: Context, notice: Notice, version: int, channel: Channel | None, *, wait: bool = False
+) -> Work[tuple[Notice, int] | None]:
+    """Claim a notification for one delivery; None if another replica has it or the channel is over its rate.
+
+    With `wait` it is put off for a minute instead, because its channel has just failed.
+    """
     kernel = context.kernel
     now = kernel.now()
     checks: list[AnyCheck] = [Check(notice.key, version)]
     counted: list[Write] = []
-    attempts, later = notice.attempts + 1, now + _LEASE
-    if channel is not None and channel.rate is not None:
+    attempts, later = notice.attempts + (not wait), now + _LEASE
+    if not wait and channel is not None and channel.rate is not None:
         most, length = limit_of(channel.rate)
         where = _RATE + keys.pack(channel.id)
         record = kernel.read([where])[0]
@@ -134,6 +139,19 @@ def claim(context: Context, notice: Notice, version: int, channel: Channel | Non
     except Conflict:
         return None
     return (moved, done.versions[0]) if attempts > notice.attempts else None
+
+
+def dropped(context: Context, notice: Notice, version: int) -> Work[None]:
+    """Remove a notification whose question is gone."""
+    yield from _settled(context, notice, version, [Delete(notice.key)])
+
+
+def forget(context: Context, questions: Collection[str]) -> Work[None]:
+    """Remove the notifications about these questions, which hold their details, also the dead ones."""
+    for prefix in (_OUTBOX, _DEAD):
+        for record in list(scan_all(context.kernel, prefix)):
+            if _notice(record).question in questions:
+                yield from commit_once(context.kernel, [], [Delete(record.key)])
 
 
 def sent(context: Context, notice: Notice, version: int) -> Work[None]:
