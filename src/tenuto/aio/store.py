@@ -16,6 +16,7 @@ class AsyncStore(Mirror[Store]):
     stats = awaitable(Store.stats)
     check = awaitable(Store.check)
     backup = awaitable(Store.backup)
+    compact = awaitable(Store.compact)
     rotate = awaitable(Store.rotate)
     destroy_user_key = awaitable(Store.destroy_user_key)
     export = awaitable(Store.export)

@@ -20,6 +20,7 @@ _OWN = {
     "explain": "Explain a rule of the audit.",
     "bench": "Measure tenuto and common alternatives on this machine.",
     "backup": "Copy the store to a file while it is in use.",
+    "compact": "Give free space in a SQLite store back to the disk.",
     "copy": "Copy a tenant to another store, and compare them.",
     "demo": "Kill an agent and watch it resume.",
     "doctor": "Diagnose the setup and suggest fixes.",

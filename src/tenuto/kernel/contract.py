@@ -257,6 +257,10 @@ class Copyable(Protocol):
         """Remove the old bytes of what was deleted; return False if a client still reads them."""
         ...
 
+    def compact(self) -> int:
+        """Give the free space in the file back to the disk, atomically; return by how many bytes it shrank."""
+        ...
+
 
 class Rotation(NamedTuple):
     """What a rotation of encryption keys has done."""

@@ -184,6 +184,22 @@ class WritableStore:
         self.checkpoint_at = CHECKPOINT_PAGES
         return bool(emptied) and emptied[0]
 
+    def compact(self) -> None:
+        """Rewrite the file without its free pages, in one transaction, with the lock held."""
+
+        def rewrite(_: list[Any]) -> None:
+            connections.wait_for_fork()
+            with self.handle.lock:
+                if self._failed_sync:
+                    self._sync_again()
+                try:
+                    self.handle.connection.execute("VACUUM").fetchall()
+                except apsw.IOError:
+                    self._note_failed_sync()
+                    raise
+
+        self.lock.run(rewrite, self._timeout, [])
+
     def _finish_checkpoint(self) -> None:
         """Move the last pages of the write-ahead log, with the lock held. A failure does not affect the commit."""
         self.checkpointed = False

@@ -28,6 +28,12 @@ _INSTEAD = {
     "sqlite": "This client has it in a wrapper: back it up with a client opened by its path.",
     "volatile": "It exists in this process only.",
 }
+_COMPACTED = {
+    "postgres": "Autovacuum reuses the space; VACUUM FULL returns it to the disk.",
+    "redis": "It returns freed memory by itself.",
+    "sqlite": "This client has it in a wrapper: use a client opened by its path.",
+    "volatile": "It exists in this process only.",
+}
 _OTHERWISE = "Use the server's own backup tools."
 
 
@@ -87,6 +93,16 @@ class Store(Timed):
             kind = self._kernel.stats()["backend"]
             raise InvalidInput(f"Tenuto cannot back up this {kind} store. {_INSTEAD.get(kind, _OTHERWISE)}")
         return self._file.backup(path, progress)
+
+    def compact(self) -> int:
+        """Rewrite a SQLite store without its free pages; return by how many bytes the file shrank.
+
+        Atomic. Commits of all clients wait until it is done, reads do not. It needs free disk for the new file twice.
+        """
+        if self._file is None:
+            kind = self._kernel.stats()["backend"]
+            raise InvalidInput(f"Tenuto cannot compact this {kind} store; nothing was done. {_COMPACTED.get(kind, '')}")
+        return self._file.compact()
 
     def check(self) -> Report:
         """Verify the whole store: its structure, every checksum, every digest chain of every journal.
