@@ -1,8 +1,9 @@
-"""Recall held out: fit the weights of `words` on all conversations but one, and measure that one, for each of them.
+"""Recall held out: fit the weights of a rung on all conversations but one, and measure that one, for each of them.
 
-`python -m bench.recall_folds FILE` takes the file of `tenuto bench recall`. The fit is a softmax regression over the messages
-that have anything in common with a question. It prints R@10 of each conversation with the shipped weights and with those that
-were fitted without it: if the shipped ones were tuned to the file, they would be ahead on every row.
+`python -m bench.recall_folds FILE [words|wordllama|minilm]` takes the file of `tenuto bench recall`. The fit is a softmax
+regression over the messages that have anything in common with a question. It prints R@10 of each conversation with the shipped
+weights, with those that were fitted without it, and with those fitted on all: the difference of the last two is what a fit to the
+file gains by knowing it.
 """
 
 from __future__ import annotations
@@ -17,24 +18,19 @@ import numpy as np
 from tenuto.capabilities.memory.search import ranking
 from tenuto.capabilities.memory.search.dates import date_match, event_match
 from tenuto.capabilities.memory.search.index import ASKS, HAS_TIME
-from tenuto.capabilities.memory.search.profiles import WORDS
+from tenuto.capabilities.memory.search.profiles import SENTENCES, STATIC, WORDS, Profile
 from tenuto.cli.bench_recall import _threads
 from tenuto.client import Tenuto
 
-NAMES = (
-    "own",
-    "before",
-    "after",
-    "before2",
-    "after2",
-    "context",
-    "answer",
-    "session",
-    "speaker",
-    "date",
-    "event",
-    "when",
+OF_WORDS = (
+    *("own", "before", "after", "before2", "after2", "context", "answer"),
+    *("session", "speaker", "date", "event", "when"),
 )
+OF_MEANING = (
+    *("question", "length", "dense", "dense_text"),
+    *("dense_before", "dense_after", "dense_answer", "dense_session"),
+)
+_SHIPPED = {"words": WORDS.people, "wordllama": STATIC.people, "minilm": SENTENCES.people}
 _STEPS, _RATE, _DECAY = 300, 0.3, 1e-3
 
 
@@ -46,26 +42,34 @@ class Asked(NamedTuple):
     wanted: int
 
 
-def questions(agent: Tenuto, number: int, ids: list[str], conversation: dict[str, Any]) -> list[Asked]:
+def names_of(rung: str) -> tuple[str, ...]:
+    """Return the features of a rung."""
+    if rung == "words":
+        return OF_WORDS
+    return tuple(one for one in (*OF_WORDS, *OF_MEANING) if one != "dense_text" or _SHIPPED[rung].dense_text)
+
+
+def questions(agent: Tenuto, number: int, ids: list[str], conversation: dict[str, Any], rung: str) -> list[Asked]:
     agent.memory.recall("anything", thread=str(number))
-    index = agent.memory._conversations.of(str(number), None).index
-    found = []
+    thread = agent.memory._conversations.of(str(number), None)
+    index, names, found = thread.index, names_of(rung), []
     for one in conversation["questions"]:
         wanted = set(one["evidence"])
         if not wanted:
             continue
         query = ranking.query_of(one["q"], [index])
-        scores = ranking._Scores(ranking.Part(index), query, WORDS.people)
+        dense = agent.memory._embedding.of_thread(thread, one["q"])
+        scores = ranking._Scores(ranking.Part(index, None, dense), query, Profile(*[1.0] * len(Profile._fields)))
         ranking._weigh([scores], query)
         candidates = scores._of_words()
         scores._add_others(candidates)
-        rows = [_features(scores, index, query, at) for at in candidates]
+        rows = [[_features(scores, index, query, at).get(name, 0.0) for name in names] for at in candidates]
         right = [ids[index.keys[at] - 1] in wanted for at in candidates]
-        found.append(Asked(np.array(rows).reshape(-1, len(NAMES)), np.array(right, dtype=bool), len(wanted)))
+        found.append(Asked(np.array(rows).reshape(-1, len(names)), np.array(right, dtype=bool), len(wanted)))
     return found
 
 
-def _features(scores: Any, index: Any, query: Any, at: int) -> list[float]:
+def _features(scores: Any, index: Any, query: Any, at: int) -> dict[str, float]:
     own_scale, context_scale, session_scale = scores.scale
 
     def own(place: int) -> float:
@@ -74,26 +78,27 @@ def _features(scores: Any, index: Any, query: Any, at: int) -> list[float]:
     before, after = index.previous[at], index.next[at]
     said, asked = index.dates[at], query.asked
     dated = asked is not None and said is not None
-    return [
-        own(at),
-        own(before),
-        own(after),
-        own(index.previous[before]) if before >= 0 else 0.0,
-        own(index.next[after]) if after >= 0 else 0.0,
-        context_scale * scores.context.get(at, 0.0),
-        own(before) if before >= 0 and index.flags[before] & ASKS else 0.0,
-        session_scale * scores.session.get(index.sessions[at], 0.0),
-        float(len(query.named) == 1 and index.speakers[at] in query.named),
-        date_match(asked, said) if dated else 0.0,
-        float(dated and event_match(asked, index.events.get(at, ()), said)),
-        float(bool(query.when and index.flags[at] & HAS_TIME)),
-    ]
+    return {
+        "own": own(at),
+        "before": own(before),
+        "after": own(after),
+        "before2": own(index.previous[before]) if before >= 0 else 0.0,
+        "after2": own(index.next[after]) if after >= 0 else 0.0,
+        "context": context_scale * scores.context.get(at, 0.0),
+        "answer": own(before) if before >= 0 and index.flags[before] & ASKS else 0.0,
+        "session": session_scale * scores.session.get(index.sessions[at], 0.0),
+        "speaker": float(len(query.named) == 1 and index.speakers[at] in query.named),
+        "date": date_match(asked, said) if dated else 0.0,
+        "event": float(dated and event_match(asked, index.events.get(at, ()), said)),
+        "when": float(bool(query.when and index.flags[at] & HAS_TIME)),
+        **scores._others(at, index.own_lengths[at]),
+    }
 
 
 def fit(given: list[Asked]) -> Any:
     """Return the weights that make the right messages most likely, by gradient descent with Adam."""
     usable = [one for one in given if one.right.any()]
-    weights = np.ones(len(NAMES))
+    weights = np.ones(usable[0].features.shape[1])
     mean, square = np.zeros_like(weights), np.zeros_like(weights)
     for step in range(1, _STEPS + 1):
         gradient = _DECAY * weights
@@ -116,12 +121,17 @@ def recall(given: list[Asked], weights: Any) -> float:
     return 100 * float(np.mean(shares))
 
 
-def main(path: str) -> None:
+def prepared(path: str, rung: str) -> list[list[Asked]]:
+    """Return the questions of each conversation."""
     data = json.loads(Path(path).read_text(encoding="utf-8"))
-    with Tenuto("bench", "volatile:") as agent:
-        every = _threads(agent, data, embed=False)
-        sets = [questions(agent, n, ids, one) for n, (ids, one) in enumerate(zip(every, data, strict=True))]
-    shipped = np.array([getattr(WORDS.people, name) for name in NAMES])
+    with Tenuto("bench", "volatile:", embed=None if rung == "words" else rung) as agent:
+        every = _threads(agent, data, embed=rung != "words")
+        return [questions(agent, n, ids, one, rung) for n, (ids, one) in enumerate(zip(every, data, strict=True))]
+
+
+def main(path: str, rung: str = "words") -> None:
+    sets = prepared(path, rung)
+    shipped = np.array([getattr(_SHIPPED[rung], name) for name in names_of(rung)])
     print("held out  questions  shipped  fitted on the others  fitted on all")
     whole = fit([one for part in sets for one in part])
     rows = []
@@ -136,4 +146,4 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:3])

@@ -322,9 +322,10 @@ class Tenuto:
         """Return what an agent needs to continue with a user: the conversation, the preferences, the active workflows.
 
         The result is plain data: `{"thread": {"id", "messages", "decisions"}, "user": {…}, "workflows": [{…}, …]}`.
-        `last` limits it to the most recent messages.
+        `last` limits it to the most recent messages. Raise `NotFound` if the thread belongs to another user.
         """
         thread = self.thread(thread_id)
+        self.memory._must_be_theirs(thread_id, user_id)
         return {
             "thread": {
                 "id": thread.id,

@@ -379,13 +379,16 @@ def as_chat(messages: Iterable[Message]) -> list[Message]:
 def as_anthropic(messages: Iterable[Message]) -> ForAnthropic:
     """Return a thread's messages for Anthropic's API: instructions separate, consecutive messages of a role merged.
 
-    Parallel tool calls are then in one message and all their results in the next, as the API requires.
+    Parallel tool calls are then in one message and all their results in the next, as the API requires. Empty texts and
+    messages without content, which models do return, are left out, because the API rejects them.
     """
     system: list[str] = []
     found: list[Message] = []
-    for message in (item for one in messages for item in shown("anthropic", one)):
+    for message in (_with_content(item) for one in messages for item in shown("anthropic", one)):
         if message["role"] == "system":
             system.append(str(message["content"]))
+        elif not message["content"]:
+            continue
         elif found and found[-1]["role"] == message["role"]:
             together = [*_blocks(found[-1]), *_blocks(message)]
             together.sort(key=lambda block: block.get("type") != "tool_result")
@@ -393,6 +396,22 @@ def as_anthropic(messages: Iterable[Message]) -> ForAnthropic:
         else:
             found.append(message)
     return ForAnthropic("\n\n".join(system), found)
+
+
+def _with_content(message: Message) -> Message:
+    """Return a message without empty texts."""
+    content = message["content"]
+    if isinstance(content, str):
+        return message if content.strip() else {**message, "content": []}
+    return (
+        {**message, "content": [one for one in content if not _is_empty(one)]}
+        if any(map(_is_empty, content))
+        else message
+    )
+
+
+def _is_empty(block: Message) -> bool:
+    return block.get("type") == "text" and not str(block.get("text") or "").strip()
 
 
 def _blocks(message: Message) -> list[Message]:

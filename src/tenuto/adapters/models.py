@@ -1,5 +1,7 @@
 """Models for `agent.turn`: the clients of OpenAI and Anthropic as functions of messages and tools.
 
+`OpenAIModel` uses chat completions, which many other providers offer too, `OpenAIResponsesModel` the responses API.
+
 Pass the client that you have; nothing is imported from its package. Both the blocking and the async clients work: an
 async client needs `AsyncTenuto`. With `stream=True` the pieces of a text go to those who watch the run of the turn while
 they arrive, and the whole text when it is complete: `agent.runs.watch("turn:THREAD:KEY")`.
@@ -13,9 +15,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from tenuto.capabilities.context import NOTES
 from tenuto.capabilities.runs import current_run
 
 Message = dict[str, Any]
+_UNMARKED = ("thinking", "redacted_thinking")
+"""Blocks that Anthropic does not let a request mark."""
 
 
 class OpenAIModel:
@@ -38,28 +43,95 @@ class OpenAIModel:
         return _collected(made, _Chunks(self.model)) if self._stream else made
 
 
+class OpenAIResponsesModel:
+    """Call a model through OpenAI's responses API. What it reasoned is not kept."""
+
+    shape = "responses"
+
+    def __init__(self, client: Any, model: str, *, stream: bool = False, **options: Any) -> None:
+        self._client = client
+        self.model = model
+        self._stream = stream
+        self._options = options
+
+    def __call__(self, messages: Sequence[Message], tools: Sequence[Message]) -> Any:
+        """Return the response; its usage is read by `agent.turn`."""
+        given: dict[str, Any] = {"tools": list(tools)} if tools else {}
+        if self._stream:
+            given["stream"] = True
+        made = self._client.responses.create(model=self.model, input=list(messages), **given, **self._options)
+        return _collected(made, _Items()) if self._stream else made
+
+
 class AnthropicModel:
-    """Call a model through Anthropic's messages API."""
+    """Call a model through Anthropic's messages API.
+
+    With `cache`, the request marks what the next one repeats: the tools and instructions, the conversation before the notes of
+    this turn, and all of it. Anthropic caches nothing that is not marked.
+    """
 
     shape = "anthropic"
 
     def __init__(
-        self, client: Any, model: str, *, max_tokens: int = 4_096, stream: bool = False, **options: Any
+        self,
+        client: Any,
+        model: str,
+        *,
+        max_tokens: int = 4_096,
+        stream: bool = False,
+        cache: bool = True,
+        **options: Any,
     ) -> None:
         self._client = client
         self.model = model
         self._stream = stream
+        self._cache = cache
         self._options = {"max_tokens": max_tokens, **options}
 
     def __call__(self, messages: Sequence[Message], tools: Sequence[Message], system: str | None = None) -> Any:
         """Return the response; its usage is read by `agent.turn`."""
-        given: dict[str, Any] = {"tools": list(tools)} if tools else {}
+        given: dict[str, Any] = {"messages": list(messages)}
+        if tools:
+            given["tools"] = list(tools)
         if system:
             given["system"] = system
         if self._stream:
             given["stream"] = True
-        made = self._client.messages.create(model=self.model, messages=list(messages), **given, **self._options)
+        if self._cache:
+            given |= _marked(given)
+        made = self._client.messages.create(model=self.model, **given, **self._options)
         return _collected(made, _Events(self.model)) if self._stream else made
+
+
+def _marked(given: Message) -> Message:
+    """Return the instructions, tools and messages of a request with marks where Anthropic is to cache."""
+    found: Message = {"messages": list(given["messages"])}
+    if "system" in given:
+        found["system"] = [_cached({"type": "text", "text": given["system"]})]
+    elif "tools" in given:
+        found["tools"] = [*given["tools"][:-1], _cached(given["tools"][-1])]
+    blocks = [(at, inner) for at, one in enumerate(found["messages"]) for inner in range(len(_content(one)))]
+    notes = [(at, inner) for at, inner in blocks if _is_notes(_content(found["messages"][at])[inner])]
+    before = blocks[: blocks.index(notes[-1])] if notes else []
+    for at, inner in [*before[-1:], *blocks[-1:]]:
+        content = _content(found["messages"][at])
+        if content[inner].get("type") not in _UNMARKED:
+            marked = [*content[:inner], _cached(content[inner]), *content[inner + 1 :]]
+            found["messages"][at] = {**found["messages"][at], "content": marked}
+    return found
+
+
+def _cached(block: Message) -> Message:
+    return {**block, "cache_control": {"type": "ephemeral"}}
+
+
+def _content(message: Message) -> list[Message]:
+    content = message["content"]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _is_notes(block: Message) -> bool:
+    return block.get("type") == "text" and str(block.get("text")).startswith(NOTES)
 
 
 class _Pieces(Protocol):
@@ -80,6 +152,7 @@ class _Chunks:
         self._model = model
         self._calls: dict[int, Message] = {}
         self._usage: Message | None = None
+        self._reason: str | None = None
 
     def add(self, piece: Any) -> str:
         """Take up a chunk; return the text in it."""
@@ -89,17 +162,21 @@ class _Chunks:
         text = ""
         for choice in _get(piece, "choices") or ():
             delta = _get(choice, "delta")
+            self._reason = _get(choice, "finish_reason") or self._reason
             text += _get(delta, "content") or ""
             for part in _get(delta, "tool_calls") or ():
                 function = {"name": "", "arguments": ""}
-                call = self._calls.setdefault(
-                    _get(part, "index") or 0, {"id": "", "type": "function", "function": function}
-                )
+                call = self._calls.setdefault(self._place(part), {"id": "", "type": "function", "function": function})
                 call["id"] = _get(part, "id") or call["id"]
                 for name in ("name", "arguments"):
                     call["function"][name] += _get(_get(part, "function"), name) or ""
         self.text += text
         return text
+
+    def _place(self, part: Any) -> int:
+        """Return which call a part belongs to; some providers send each call whole and without an index."""
+        at = _get(part, "index")
+        return at if at is not None else len(self._calls) if _get(part, "id") else max(len(self._calls) - 1, 0)
 
     def response(self) -> Message:
         """Return the whole response, as without streaming."""
@@ -107,7 +184,7 @@ class _Chunks:
         if self._calls:
             message["tool_calls"] = [call for _, call in sorted(self._calls.items())]
         usage = {} if self._usage is None else {"usage": self._usage}
-        return {"model": self._model, "choices": [{"message": message}], **usage}
+        return {"model": self._model, "choices": [{"message": message, "finish_reason": self._reason}], **usage}
 
 
 class _Events:
@@ -119,6 +196,7 @@ class _Events:
         self._blocks: dict[int, Message] = {}
         self._inputs: dict[int, str] = {}
         self._usage: Message = {}
+        self._reason: str | None = None
 
     def add(self, piece: Any) -> str:
         """Take up an event; return the text in it."""
@@ -129,24 +207,65 @@ class _Events:
             self._usage |= _plain(_get(message, "usage"))
         elif kind == "message_delta":
             self._usage |= {name: value for name, value in _plain(_get(piece, "usage")).items() if value is not None}
+            self._reason = _get(_get(piece, "delta"), "stop_reason") or self._reason
         elif kind == "content_block_start":
             self._blocks[at] = _plain(_get(piece, "content_block"))
         elif kind == "content_block_delta":
-            delta = _get(piece, "delta")
-            if _get(delta, "type") == "text_delta":
-                self._blocks[at]["text"] += _get(delta, "text")
-                self.text += _get(delta, "text")
-                return str(_get(delta, "text"))
-            if _get(delta, "type") == "input_json_delta":
-                self._inputs[at] = self._inputs.get(at, "") + _get(delta, "partial_json")
+            return self._added(at, _get(piece, "delta"))
         return ""
+
+    def _added(self, at: int, delta: Any) -> str:
+        """Add a delta to its block; return the text in it."""
+        kind, block = _get(delta, "type"), self._blocks[at]
+        if kind == "input_json_delta":
+            self._inputs[at] = self._inputs.get(at, "") + _get(delta, "partial_json")
+        elif kind == "citations_delta":
+            block["citations"] = [*(block.get("citations") or ()), _plain(_get(delta, "citation"))]
+        elif kind in ("text_delta", "thinking_delta", "signature_delta"):
+            name = kind.removesuffix("_delta")
+            block[name] = (block.get(name) or "") + _get(delta, name)
+        if kind != "text_delta":
+            return ""
+        self.text += _get(delta, "text")
+        return str(_get(delta, "text"))
 
     def response(self) -> Message:
         """Return the whole response, as without streaming."""
         for at, text in self._inputs.items():
-            self._blocks[at]["input"] = json.loads(text or "{}")
+            try:
+                self._blocks[at]["input"] = json.loads(text or "{}")
+            except ValueError:  # the reply was cut at its limit of tokens: the turn does not make this call
+                self._blocks[at]["input"] = {}
+                self._reason = "max_tokens"
         content = [block for _, block in sorted(self._blocks.items())]
-        return {"role": "assistant", "content": content, "model": self._model, "usage": self._usage}
+        about = {"model": self._model, "usage": self._usage, "stop_reason": self._reason}
+        return {"role": "assistant", "content": content, **about}
+
+
+class _Items:
+    """The events of a response of the responses API."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self._response: Any = None
+
+    def add(self, piece: Any) -> str:
+        """Take up an event; return the text in it."""
+        kind = _get(piece, "type")
+        if kind in ("response.completed", "response.incomplete"):
+            self._response = _get(piece, "response")
+        elif kind in ("error", "response.failed"):
+            raise ConnectionError(f"The stream of the response failed: {piece!r:.500}")
+        if kind != "response.output_text.delta":
+            return ""
+        self.text += _get(piece, "delta")
+        return str(_get(piece, "delta"))
+
+    def response(self) -> Message:
+        """Return the whole response, as without streaming."""
+        if self._response is None:
+            raise ConnectionError("The stream ended before the response was complete.")
+        return _plain(self._response)
 
 
 def _collected(made: Any, pieces: _Pieces) -> Any:

@@ -170,7 +170,7 @@ def test_the_clients_of_openai_and_anthropic_are_models(agent: Tenuto) -> None:
     assert agent.turn("o", "Hi", OpenAIModel(openai, "m")).text == "Hello"
     reply = agent.turn("a", "2 + 1?", AnthropicModel(anthropic, "m"), tools=[add], instructions="Count.")
     assert (reply.text, reply.calls[0].result) == ("It is 3.", "3")
-    assert asked[1]["system"] == "Count."
+    assert asked[1]["system"] == [{"type": "text", "text": "Count.", "cache_control": {"type": "ephemeral"}}]
     assert asked[1]["tools"][0]["input_schema"]["required"] == ["a"]
 
 

@@ -39,6 +39,8 @@ _STORED_SHAPES: dict[str, shapes.Shape] = {
 }  # fmt: skip
 _AGAIN = 2
 """How often a build is repeated because another process has stored a window meanwhile."""
+NOTES = "<context>\n"
+"""What the message with the notes begins with."""
 _NOTES = 1 / 3
 """The part of the budget that notes may take, unless they have to be kept."""
 
@@ -324,7 +326,7 @@ def _block(notes: Sequence[Note]) -> Message | None:
     for note in notes:
         parts.setdefault(note.part, []).append(note.text)
     text = "\n\n".join(f"{name}:\n" + "\n".join(f"- {line}" for line in lines) for name, lines in parts.items())
-    return {"role": "user", "content": f"<context>\n{text}\n</context>"}
+    return {"role": "user", "content": f"{NOTES}{text}\n</context>"}
 
 
 def _last_user(messages: Sequence[Message]) -> int:

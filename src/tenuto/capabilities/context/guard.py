@@ -126,6 +126,7 @@ class Known:
         self._names: set[str] = set()
         self._questions: list[tuple[set[str], str, int, list[str]]] = []
         sources, user = guard._sources, guard._user
+        sources.memory._must_be_theirs(guard._thread.id, user)
         self._decided = [
             (one.text, f"decision {one.number}: {one.text}") for one in guard._thread._newest_decisions(_DECISIONS)
         ]

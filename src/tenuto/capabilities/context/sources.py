@@ -36,7 +36,11 @@ class Sources(NamedTuple):
     memory: Memories
 
     def gather(self, thread: str, user: str | None, query: str | None, turns: bool = False) -> list[Note]:  # noqa: FBT001, FBT002
-        """Return the notes for a thread, a user and a query, with earlier `turns` of the thread that fit it."""
+        """Return the notes for a thread, a user and a query, with earlier `turns` of the thread that fit it.
+
+        Raise `NotFound` if the thread belongs to another user.
+        """
+        self.memory._must_be_theirs(thread, user)
         return [
             *(() if user is None else self._preferences(user)),
             *(() if user is None else self._active(user)),

@@ -19,12 +19,14 @@ from tenuto.capabilities._core.base import Timed
 from tenuto.capabilities.context import masking
 from tenuto.capabilities.context.builder import BuiltContext, ContextBuilder, ContextShape
 from tenuto.capabilities.context.guard import Guard, Known, Sign, call_text
+from tenuto.capabilities.context.replies import is_cut, message_of
 from tenuto.capabilities.context.sources import Sources
-from tenuto.capabilities.context.tools import Tool, schema_of, tools_of
-from tenuto.capabilities.runs import Engine, Face, Run, Step, run_step
-from tenuto.capabilities.threads import Message
-from tenuto.errors import InvalidInput, StepFailed, TenutoError, TimedOut, Waiting
+from tenuto.capabilities.context.tools import Tool, is_async, schema_of, storable, text_of, tools_of
+from tenuto.capabilities.runs import Engine, Face, Retry, Run, Step, run_step
+from tenuto.capabilities.threads import Message, Thread, messages_of
+from tenuto.errors import Conflict, InvalidInput, StepFailed, TenutoError, TimedOut, Waiting
 from tenuto.kernel import keys
+from tenuto.kernel.durations import Duration
 from tenuto.kernel.work import Store, Together, Work, on_caller, work_of
 
 Model = Callable[..., Any]
@@ -91,15 +93,18 @@ class Turns(Timed):
         spend: float | None = None,
         parallel: int = 4,
         guard: Guarding = "report",
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
     ) -> Work[Turn]:
         """Answer a message of the user as one durable turn; return the model's last message.
 
-        Called again with the same `key` after a crash, it repeats no recorded call and appends each message once.
-        `model(messages, tools)` returns a text, a message or a response of OpenAI or Anthropic. Errors of tools are
-        given to the model. `learn=True` stores what the user stated, or pass a function as for `memory.absorb`.
-        `rounds` limits the model calls, `spend` the dollars. Up to `parallel` tools of one round run concurrently. `guard`
-        looks for signs of lost context: "report" passes them to hooks and returns them, "reuse" also gives the model the
-        remembered result of a repeated tool call instead of calling the tool again.
+        Called again with the same `key` after a crash, it repeats no recorded call and appends each message once; with
+        another message it raises `Conflict`. `model(messages, tools)` returns a text, a message or a provider's response;
+        `retry` and `timeout` are those of its calls. Errors of tools are given to the model. `learn=True` stores what the
+        user stated, or pass a function as for `memory.absorb`. `rounds` limits the model calls, `spend` the dollars. Up to
+        `parallel` tools of one round run concurrently. `guard` looks for signs of lost context: "report" passes them to
+        hooks and returns them, "reuse" also gives the model the remembered result of a repeated tool call instead of
+        calling the tool again.
         """
         if not callable(model):
             raise InvalidInput(f"model must be a function of messages and tools, not {type(model).__name__}.")
@@ -110,15 +115,20 @@ class Turns(Timed):
         if guard not in get_args(Guarding):
             raise InvalidInput(f"guard must be one of {', '.join(get_args(Guarding))}; not {guard!r}.")
         known = tools_of(tools)
+        if self._face is None:
+            _must_be_blocking([model, *(one.fn for one in known.values())])
         name = secrets.token_hex(8) if key is None else keys.name(key, "key")
         run = Run(self._engine, f"turn:{thread}:{name}", user=user, thread=thread, budget=spend)
         if self._face is not None:
             self._face(run)
         given = {"role": "user", "content": message} if isinstance(message, str) else message
-        asking = _Asking(self._builder, run, model, known, thread, user, budget, instructions)
+        asking = _Asking(self._builder, run, model, known, thread, user, budget, instructions, retry, timeout)
         yield from run._taking()
         try:
+            begun = bool(run._running.history.ops)
             number = yield from work_of(run.thread.append)(given)
+            if begun:
+                yield Store(lambda: self._must_be_same(thread, number, given, name))
             watch = None if guard == "off" else Guard(self._context, self._sources, thread, user)
             before = None if watch is None else (yield Store(lambda: watch._known(number, _RECENT)))
             watching = _Watching(watch, before, number, reuse=guard == "reuse")
@@ -132,6 +142,25 @@ class Turns(Timed):
         yield from run._leaving(None)
         return made
 
+    def _must_be_same(self, thread: str, number: int, given: Any, key: str) -> None:
+        """Raise `Conflict` if a turn began with another message."""
+        handle = Thread(self._sources.threads, thread, user=None, ttl=None)
+        found = handle.messages(after=number - 1, before=number + 1, original=True)
+        if found and found[0] != messages_of((given,))[0]:
+            raise Conflict(
+                f"The key {key!r} was used for another message of the thread {thread!r}; nothing was called. Use a key of "
+                "its own for each message, such as its id."
+            )
+
+
+def _must_be_blocking(functions: Sequence[Callable[..., Any]]) -> None:
+    for fn in functions:
+        if is_async(fn):
+            name = getattr(fn, "__name__", type(fn).__name__)
+            raise TypeError(
+                f"{name} is a coroutine function; nothing was called. Use the turn of AsyncTenuto to await it."
+            )
+
 
 class _Asking(NamedTuple):
     """How the model of a turn is called."""
@@ -144,6 +173,8 @@ class _Asking(NamedTuple):
     user: str | None
     budget: int
     instructions: str | None
+    retry: Retry | None
+    timeout: Duration | None
 
     def reply(self, number: int) -> Work[Any]:
         """Call the model as a step, or return its recorded response."""
@@ -164,9 +195,11 @@ class _Asking(NamedTuple):
                 model=name if isinstance(name, str) else None,
             )
             given = (built.messages, schemas, built.system)[: _arity(self.model, shape)]
-        step = Step("model", self.model, given, str(number), "idempotent", None, None, None)
+        step = Step("model", self.model, given, str(number), "idempotent", None, self.retry, self.timeout)
         response = yield from run_step(self.run._running, step)
         if isinstance(response, Mapping) and (response.get("usage") or response.get("usage_metadata")):
+            known = {} if _names_its_model(response) else {"model": name if isinstance(name, str) else "unknown"}
+            response = {**response, **known}
             yield from work_of(self.run.usage)(response)
             if built is not None and isinstance(name, str):
                 seen = built._replace(tokens=built.tokens + size)
@@ -207,7 +240,8 @@ def _rounds(run: Run, asking: _Asking, watching: _Watching, rounds: int, paralle
     called: list[Called] = []
     for number in range(rounds):
         new = not asking.is_recorded("model", str(number))
-        message = message_of((yield from asking.reply(number)))
+        response = yield from asking.reply(number)
+        message = message_of(response)
         calls = masking.calls_of(message)
         remembered = watching.take([message], new=new)
         if not calls:
@@ -216,7 +250,8 @@ def _rounds(run: Run, asking: _Asking, watching: _Watching, rounds: int, paralle
             parts = () if said is None else said.parts
             text = shapes.plain_text([one for one in parts if isinstance(one, shapes.Text)])
             return Turn(text, message, called, run.id, watching.found)
-        answers = yield from _answers(asking, calls, number, remembered, parallel)
+        cut = len(calls) - 1 if is_cut(response) else None
+        answers = yield from _answers(asking, calls, number, remembered, parallel, cut)
         called += [Called(call.name, call.arguments, text) for call, text in zip(calls, answers, strict=True)]
         shape = shapes.shape_of(message)
         pairs = zip(calls, answers, strict=True)
@@ -230,20 +265,29 @@ def _rounds(run: Run, asking: _Asking, watching: _Watching, rounds: int, paralle
 
 
 def _answers(
-    asking: _Asking, calls: Sequence[shapes.Call], number: int, remembered: Mapping[str, Any], parallel: int
+    asking: _Asking,
+    calls: Sequence[shapes.Call],
+    number: int,
+    remembered: Mapping[str, Any],
+    parallel: int,
+    cut: int | None,
 ) -> Work[list[str]]:
-    """Call the tools of one round, concurrently; return the texts for the model in order, of errors too."""
+    """Call the tools of one round, concurrently; return the texts for the model in order, of errors too.
+
+    `cut` is the call at which the response reached its limit of tokens: its arguments may be incomplete.
+    """
     answers: dict[int, str] = {}
     ready: list[tuple[int, Tool, dict[str, Any]]] = []
     waiting: Waiting | None = None
     for at, call in enumerate(calls):
-        tool = asking.tools.get(call.name)
         known = remembered.get(call_text(call.name, shapes.arguments(call.arguments)))
-        if tool is None:
-            answers[at] = f"error: there is no tool {call.name!r}; there are {', '.join(asking.tools) or 'none'}"
+        refusal = _refusal(asking, call, cut=at == cut)
+        if refusal is not None:
+            answers[at] = refusal
             continue
+        tool = asking.tools[call.name]
         if known is not None and not asking.is_recorded(tool.name, f"{number}/{at}"):
-            answers[at] = _text(known)
+            answers[at] = text_of(known)
             continue
         try:
             named = tool.arguments(call.arguments)
@@ -268,6 +312,15 @@ def _answers(
     return [answers[at] for at in range(len(calls))]
 
 
+def _refusal(asking: _Asking, call: shapes.Call, *, cut: bool) -> str | None:
+    """Return what the model gets instead of a call that cannot be made, or None."""
+    if cut:
+        return "error: your reply reached its limit of tokens, so this call was not made; repeat it, shorter"
+    if call.name not in asking.tools:
+        return f"error: there is no tool {call.name!r}; there are {', '.join(asking.tools) or 'none'}"
+    return None
+
+
 def _is_approved(run: Run, tool: Tool, who: str, named: Mapping[str, Any]) -> Work[bool]:
     question = f"May the agent call {tool.name}({', '.join(f'{k}={v!r}' for k, v in named.items())})?"
     said = yield from work_of(run.ask)(question, to=who, choices=["approve", "reject"])
@@ -276,7 +329,9 @@ def _is_approved(run: Run, tool: Tool, who: str, named: Mapping[str, Any]) -> Wo
 
 def _called(run: Run, tool: Tool, named: Mapping[str, Any], key: str) -> Work[str]:
     """Call a tool as a step; return the text for the model, of an error too."""
-    step = Step(tool.name, tool.fn, (), key, tool.effect, tool.verify, tool.retry, tool.timeout, kwargs=named)
+    step = Step(
+        tool.name, tool.fn, (), key, tool.effect, tool.verify, tool.retry, tool.timeout, kwargs=named, recorded=storable
+    )  # fmt: skip
     try:
         value = yield from run_step(run._running, step)
     except (StepFailed, TimedOut) as error:
@@ -285,11 +340,7 @@ def _called(run: Run, tool: Tool, named: Mapping[str, Any], key: str) -> Work[st
         raise
     except Exception as error:  # noqa: BLE001 - the model decides what to do about it
         return f"error: {type(error).__name__}: {error}"
-    return _text(value)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text_of(value)
 
 
 def _results(shape: str, results: Sequence[tuple[str, str]]) -> list[Message]:
@@ -299,21 +350,9 @@ def _results(shape: str, results: Sequence[tuple[str, str]]) -> list[Message]:
     return [{"role": "tool", "tool_call_id": call, "content": text} for call, text in results]
 
 
-def message_of(response: Any) -> Message:
-    """Return the message in what a model returned: a text, a message, or a response of OpenAI or Anthropic."""
-    if isinstance(response, str):
-        return {"role": "assistant", "content": response}
-    if isinstance(response, Mapping):
-        choices = response.get("choices")
-        if choices:
-            return message_of(choices[0]["message"])
-        if response.get("role") == "assistant" and "content" in response:
-            kept = ("role", "content", "tool_calls", "refusal")
-            return {name: response[name] for name in kept if response.get(name) is not None or name == "content"}
-    raise InvalidInput(
-        f"The model returned {response!r:.200}; it must return a text, a message with the role assistant, or a response of "
-        "OpenAI or Anthropic. The call is recorded; fork its run to continue with another result."
-    )
+def _names_its_model(response: Mapping[str, Any]) -> bool:
+    about = response.get("response_metadata") or response
+    return isinstance(about.get("model_name") or about.get("model"), str)
 
 
 def _arity(model: Model, shape: str) -> int:

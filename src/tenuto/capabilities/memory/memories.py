@@ -184,8 +184,8 @@ class Memories(Timed):
 
     def _must_be_theirs(self, thread: str, user: str | None) -> None:
         """Raise `NotFound` if a thread belongs to another user."""
-        owner = self._owner(thread)
-        if user is not None and owner is not None and owner != user:
+        owner = None if user is None else self._owner(thread)
+        if owner is not None and owner != user:
             raise NotFound(
                 f"The user {user!r} has no thread {thread!r}. List theirs with agent.threads.list({user!r})."
             )

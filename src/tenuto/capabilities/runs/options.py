@@ -115,6 +115,8 @@ class Step:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     gate: str | None = None
     """The resource that no open question may block when an attempt begins."""
+    recorded: Callable[[Any], Any] | None = None
+    """Makes what is recorded of what the function returned."""
 
     def __post_init__(self) -> None:
         """Validate the options."""

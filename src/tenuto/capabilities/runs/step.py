@@ -281,7 +281,7 @@ class _Attempts:
         """Record a result durably, and return it as a replay will; `verified` is who said that it happened, and when."""
         step, problem, form = self._step, None, PLAIN
         try:
-            value, lowered = to_stored(value)
+            value, lowered = to_stored(value if step.recorded is None else step.recorded(value))
             form = LOWERED if lowered else PLAIN
         except NotStorable as error:
             value, form, problem = text_of(value), TEXT, error
