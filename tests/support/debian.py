@@ -50,7 +50,7 @@ class Program:
 
     def environment(self, folder: Path | None = None) -> dict[str, str]:
         """Return the environment in which an unpacked binary finds its libraries."""
-        found = sorted({path.parent for path in (folder or self.folder).rglob("*.so.*")})
+        found = sorted({path.parent for path in (folder or self.folder).rglob("lib*.so*")})
         return {**os.environ, "LD_LIBRARY_PATH": ":".join(map(str, found))}
 
     def bring(self) -> Path:
