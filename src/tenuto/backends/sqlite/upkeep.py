@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 import weakref
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import apsw
 
 from tenuto.errors import Closed, TenutoError
 from tenuto.kernel.wake import Wake
 
+_READERS_MS: Final = 100
 _log = logging.getLogger("tenuto.sqlite")
 
 
@@ -54,3 +56,13 @@ def checkpoint(connection: apsw.Connection) -> None:
             time.sleep(0.001)
         else:
             return
+
+
+def restart_log(connection: apsw.Connection, timeout: float) -> None:
+    """Wait, for a tenth of a second, until no reader needs the write-ahead log; then the next commit starts it over."""
+    connection.set_busy_timeout(_READERS_MS)
+    try:
+        with contextlib.suppress(apsw.BusyError):  # a long read: the log grows until it ends
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+    finally:
+        connection.set_busy_timeout(int(timeout * 1000))

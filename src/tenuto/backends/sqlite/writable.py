@@ -25,10 +25,12 @@ from tenuto.backends.sqlite.lockfile import LockFile, Mark
 from tenuto.backends.sqlite.loss import Loss
 from tenuto.backends.sqlite.requests import find_last, restore_last
 from tenuto.backends.sqlite.rows import Last
-from tenuto.backends.sqlite.upkeep import checkpoint
+from tenuto.backends.sqlite.upkeep import checkpoint, restart_log
 from tenuto.errors import Damaged, StorageUnavailable, TenutoError
 
 CHECKPOINT_PAGES: Final = 2_000
+_RESTART: Final = 8
+"""At so many times `CHECKPOINT_PAGES`, a commit waits for the readers of the write-ahead log, so that it starts over."""
 _CLOSE_SECONDS: Final = 0.5
 _log = logging.getLogger("tenuto.sqlite")
 
@@ -43,6 +45,7 @@ class WritableStore:
         """Number of pages at which upkeep moves the write-ahead log into the file."""
         self.checkpointed = False
         """Set by upkeep: the next commit moves the last pages, so that the write-ahead log starts over."""
+        self._restart_at = _RESTART * CHECKPOINT_PAGES
         self._path = path
         self._full = full
         self._timeout = timeout
@@ -160,7 +163,8 @@ class WritableStore:
                     files.sync_log(self._path)  # at durability="process" it may have been committed without a sync
                 _finish(batch)
                 self._in_use = self._in_use or wrote
-                if writer.declared or self.checkpointed:  # a file in use is marked so, even without its log
+                # A file in use is marked so, even without its log.
+                if writer.declared or self.checkpointed or self.wal_pages >= self._restart_at:
                     self._finish_checkpoint()
             except (*errors.DRIVER, TenutoError) as error:
                 self._after_failure(error, batch)
@@ -203,12 +207,15 @@ class WritableStore:
     def _finish_checkpoint(self) -> None:
         """Move the last pages of the write-ahead log, with the lock held. A failure does not affect the commit."""
         self.checkpointed = False
+        waits = self.wal_pages >= self._restart_at
+        if waits:
+            self._restart_at = self.wal_pages + _RESTART * CHECKPOINT_PAGES  # a long read blocks this one too
         try:
-            self.checkpoint(self.handle.connection)
+            self.checkpoint(self.handle.connection, waits=waits)
         except apsw.Error as error:
             _log.warning("the WAL checkpoint of %s failed and will be retried: %s", self._path, error)
 
-    def checkpoint(self, connection: apsw.Connection) -> None:
+    def checkpoint(self, connection: apsw.Connection, *, waits: bool = False) -> None:
         """Move the write-ahead log into the file; after a failed sync only when the log was synced again."""
         self._failed_sync = self._failed_sync or self.lock.has_failed_sync(self._loss.boot)  # perhaps another process's
         if self._failed_sync:
@@ -216,6 +223,8 @@ class WritableStore:
         self.checkpoint_at = self.wal_pages + CHECKPOINT_PAGES  # not at every commit, while a long read blocks it
         try:
             checkpoint(connection)
+            if waits:
+                restart_log(connection, self._timeout)
         except apsw.IOError:
             self._note_failed_sync()
             raise
@@ -269,7 +278,7 @@ class WritableStore:
 
     def _committed(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
         if pages < self.wal_pages:  # the write-ahead log has started over
-            self.checkpoint_at = CHECKPOINT_PAGES
+            self.checkpoint_at, self._restart_at = CHECKPOINT_PAGES, _RESTART * CHECKPOINT_PAGES
         self.wal_pages = pages
         return apsw.SQLITE_OK
 
