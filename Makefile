@@ -8,12 +8,12 @@ READY := $(VENV)/.ready
 DEMO := $(VENV)-demo
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test scorecard scorecard-long check lint types quick servers docs release matrix screens bench peers lock clean
+.PHONY: demo test scorecard scorecard-long check lint types quick compiled servers docs release matrix screens bench peers lock clean
 
 demo: $(DEMO)/.ready
 	$(DEMO)/bin/tenuto demo
 
-test: $(READY) lint types servers
+test: $(READY) lint types servers compiled
 	$(BIN)/python -m pytest -n 2 --scorecard
 
 # The rows of the reliability scorecard alone: a few minutes, or half an hour.
@@ -37,8 +37,12 @@ types: $(READY)
 
 # What a minute is enough for: not what imports the frameworks, runs every snippet, starts every command, kills processes, needs a
 # cluster, or runs a backend's whole contract once more in another mode.
-quick: $(READY)
+quick: $(READY) compiled
 	$(BIN)/python -m pytest -n 2 -q -m "not slow" -k "not cluster and not ProcessDurability and not TenantOfPostgres" --ignore tests/adapters --ignore tests/docs --ignore tests/cli --ignore tests/crash --ignore tests/history
+
+# The tests start thousands of processes, and PYTHONDONTWRITEBYTECODE would have each compile the package again.
+compiled: $(READY)
+	$(BIN)/python -m compileall -q src tests
 
 # What the tests need and no wheel carries: brought once into .servers, without root.
 servers: $(READY)
