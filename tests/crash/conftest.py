@@ -4,11 +4,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.memory import tmp_path
 from support.stores import kinds, new_url
 
 from tenuto.testing.crash import crash
 
-__all__ = ["crash"]
+__all__ = ["crash", "tmp_path"]
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 

@@ -52,7 +52,7 @@ def test_processes_that_read_and_then_write_are_found_out(path):
 @pytest.mark.scorecard(15)
 def test_writers_share_the_file_without_an_error(path, writers, figures):
     # given so many processes, when each commits as fast as it can
-    seconds = size(2, 20)
+    seconds = size(1, 20)
     ended = race(writers, "steady", path, seconds)
     # then none meets an error, and none is left behind
     assert [complaints for _, complaints in ended if complaints] == []

@@ -180,7 +180,7 @@ def test_the_process_may_end_at_any_write_or_sync(die, path, point, action, arme
         copy_store(store, copy)
         # then the store, and a copy of its files, are before or after each commit
         found += [(at, problem) for place in (store, copy) for problem in problems(place, notes)]
-        at += 1 if deaths < size(40, 10**6) else size(3, 1)
+        at += 1 if deaths < size(24, 10**6) else size(4, 1)
     print(f"exit at each {point} ({action}, armed {armed})", found[:5])
     figures(deaths=deaths, wrong=len(found))
     assert deaths > 3

@@ -76,7 +76,7 @@ def test_forks_while_clients_are_made_and_dropped(path):
 @pytest.mark.timeout(1_800)
 def test_forks_under_all_kinds_of_load(path):
     # given threads that read, write, open, back up and check, when the process forks again and again
-    forks = size(40, 1_000)
+    forks = size(20, 1_000)
     acks = acknowledged_in("under_all_kinds_of_load", path, forks, timeout=1_700)
     # then the children were acknowledged what is there, most of them all they asked for
     print(f"{len(acks)} commits acknowledged, all of them stored")
@@ -86,7 +86,7 @@ def test_forks_under_all_kinds_of_load(path):
 @pytest.mark.slow
 def test_a_storm_of_control_c_leaves_nothing_that_delays_a_fork(path):
     # given a program that was interrupted again and again, when it forks
-    acks = acknowledged_in("storm_of_interrupts", path, size(500, 20_000), timeout=size(150, 900))
+    acks = acknowledged_in("storm_of_interrupts", path, size(250, 20_000), timeout=size(150, 900))
     # then no connection counts as in use: the child writes
     assert acks == ["before", *OUTLIVED]
 

@@ -42,7 +42,7 @@ def test_an_error_at_any_write_or_sync_is_typed_and_settled_by_its_request_id(
                 break
             met += 1
             kinds |= {tuple(error) for error in told.errors}
-            at += 1 if met < size(30, 10**6) else size(4, 1)
+            at += 1 if met < size(16, 10**6) else size(5, 1)
         complaints = nursery.ends()[1]
     print(f"{action} error at each {point}, armed {armed}: met as {sorted(map(str, kinds))}; {wrong[:5]} {complaints}")
     figures(errors_met=met, wrong=len(wrong))

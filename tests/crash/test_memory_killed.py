@@ -21,7 +21,7 @@ EMBEDDER = Path(__file__).parent / "worker_embedding.py"
 @pytest.mark.slow
 def test_a_killed_agent_learned_it_wholly_or_not_at_all(tmp_path: Path) -> None:
     path, first = tmp_path / "store.db", 0
-    for kill in range(size(4, 30)):
+    for kill in range(size(2, 30)):
         worker = subprocess.Popen(
             [sys.executable, str(WORKER), str(path), str(first)], stdout=subprocess.PIPE, text=True
         )
@@ -60,7 +60,7 @@ def stored(agent: Tenuto, model: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
 def test_embedding_anew_continues_after_a_kill(url: str | None, path: Path) -> None:
-    where, total = url or str(path), size(400, 4_000)
+    where, total = url or str(path), size(260, 4_000)
     with Tenuto("agent", where, embed=earlier) as agent:
         for number in range(total):
             agent.memory.remember(f"Fact {'x' * (number % 50)} number {number}", user="ann")

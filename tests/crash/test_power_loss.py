@@ -6,7 +6,6 @@ there a wrong value, and never is a plain power loss called damage.
 """
 
 import random
-import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -16,6 +15,7 @@ from crash_harness import run
 from disk_image import Disk, by_chance, everything, nothing
 from io_recorder import events
 from support.long import size
+from support.memory import MEMORY
 from worker_power import LEFT, LINES, RIGHT, fleeting, value
 
 from tenuto import Damaged, _machine
@@ -24,18 +24,18 @@ from tenuto.errors import TenutoError
 from tenuto.kernel.contract import Put
 from tenuto.testing import HeldClock
 
-IMAGES = {"full": size(3_000, 100_000), "process": size(300, 10_000)}
+IMAGES = {"full": size(3_000, 100_000), "process": size(250, 10_000)}
+PARTS = size(2, 10)
+"""Of the images at "full", so that they are made concurrently."""
 IMAGES_OF_A_RECORDING = 250
 """Of each life that is recorded, and of which every second has two processes."""
 
 
 @pytest.fixture
 def place():
-    """A folder in memory where there is one: the judge's own syncs need not reach a disk."""
-    memory = Path("/dev/shm")
-    folder = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
-    yield folder
-    shutil.rmtree(folder)
+    """A folder in memory where there is one, also in the long form: the judge's own syncs need not reach a disk."""
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(autouse=True)
@@ -94,9 +94,10 @@ def verdict(image, durability, acknowledged, begun):
     return "good" if last >= acknowledged else "behind"
 
 
-def judged(place, durability, count, *, bug=""):
+def judged(place, durability, count, *, part=0, bug=""):
     found = Counter()
-    for seed in range(-(-count // IMAGES_OF_A_RECORDING)):
+    recordings = -(-count // IMAGES_OF_A_RECORDING)
+    for seed in range(part * recordings, (part + 1) * recordings):
         recording = recorded(place, durability, seed, bug)
         for image in images(place, recording, random.Random(seed), min(count, IMAGES_OF_A_RECORDING)):
             found[verdict(image[0], durability, *image[1:])] += 1
@@ -113,11 +114,12 @@ def others(found):
 @pytest.mark.slow
 @pytest.mark.scorecard(4)
 @pytest.mark.timeout(size(600, 7_200))
-def test_a_power_loss_takes_nothing_that_was_acknowledged(place, figures):
-    found = judged(place, "full", IMAGES["full"])
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_power_loss_takes_nothing_that_was_acknowledged(place, figures, part):
+    found = judged(place, "full", IMAGES["full"] // PARTS, part=part)
     figures(images=found.total(), lost=found["behind"], wrong=found["wrong value"], false_alarms=found["false alarm"])
     assert not others(found)
-    assert found["good"] >= IMAGES["full"]
+    assert found["good"] >= IMAGES["full"] // PARTS
 
 
 @pytest.mark.slow

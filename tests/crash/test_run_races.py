@@ -54,7 +54,7 @@ def worker(path, effects, *, run_id="r", held=-1):
 def test_two_processes_that_race_for_one_run_never_do_a_step_twice_undeclared(path, tmp_path):
     # given two processes, when both ask for the same run at once, and in every other round one is killed meanwhile
     chance, total, doubts = random.Random(7), Counter(), 0
-    rounds = size(10, 200)
+    rounds = size(6, 200)
     for number in range(rounds):
         effects, run_id = tmp_path / f"effects{number}", f"r{number}"
         with worker(path, effects, run_id=run_id) as one, worker(path, effects, run_id=run_id) as two:

@@ -17,7 +17,8 @@ from support.long import size
 
 from tenuto import Tenuto
 
-SECONDS = size(20, 3_600)
+SECONDS = size(12, int(os.environ.get("TENUTO_SOAK", "3600")))
+"""An hour in the long form, or as many seconds as TENUTO_SOAK says."""
 WORKER = Path(__file__).with_name("worker_soak.py")
 
 

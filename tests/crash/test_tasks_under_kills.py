@@ -12,7 +12,7 @@ from support.long import size
 
 from tenuto import Tenuto
 
-TASKS = size(300, 10_000)
+TASKS = size(150, 10_000)
 WORKERS = 8
 
 
@@ -51,7 +51,7 @@ def judge(folder, agent, ids):
     return Verdict(lost, undone, unmarked, paid_again, out_of_order), deliveries
 
 
-def kill_workers(shared_url, folder, mode, ids, *, pace=0.08, seconds=120):
+def kill_workers(shared_url, folder, mode, ids, *, pace=0.04, seconds=120):
     """Keep eight workers going until nothing is left, killing one at random every now and then; return how many."""
     chance, kills, number = random.Random(4), 0, 0
     folder.mkdir(exist_ok=True)
@@ -123,8 +123,8 @@ def test_a_claim_that_does_not_check_is_found_out(path, tmp_path):
     # given workers with that bug, then the same judgement that finds nothing above finds it
     folder = tmp_path / "notes"
     with Tenuto("enqueuer", path) as agent:
-        ids = [one.id for one in agent.tasks.enqueue_many("q", range(200))]
-        kill_workers(path, folder, "unchecked", ids, pace=1.0)
+        ids = [one.id for one in agent.tasks.enqueue_many("q", range(100))]
+        kill_workers(path, folder, "unchecked", ids, pace=0.5)
         verdict, _ = judge(folder, agent, ids)
     print(f"planted bug: {len(verdict.unmarked)} of {len(ids)} tasks were delivered twice and did not say so")
     assert verdict.unmarked

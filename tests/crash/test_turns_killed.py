@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from support.long import size
 
 import tenuto
 from tenuto import Tenuto, Tool
@@ -53,8 +54,11 @@ def parallel_turn(crash):
     return turn(crash, each=3)
 
 
-@pytest.mark.parametrize("work", [turn, parallel_turn])
-@pytest.mark.parametrize("url", ["sqlite", "postgres", "http"], indirect=True)
+EVERYWHERE = [(store, work) for store in ("sqlite", "postgres", "http") for work in (turn, parallel_turn)]
+SHORT = [("sqlite", turn), ("postgres", parallel_turn), ("http", turn)]
+
+
+@pytest.mark.parametrize(("url", "work"), size(SHORT, EVERYWHERE), indirect=["url"])
 def test_a_turn_that_is_killed_anywhere_ends_as_if_it_had_not_been(crash, url, work) -> None:
     report = crash(work, url=url)  # the outcome has every message of the thread: each is there once
     assert report.ok, report

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from tenuto import Happened, NotHappened, Tenuto
+from tenuto.backends import connect
 from tenuto.capabilities.tasks import claimed as task
 from tenuto.capabilities.tasks import queue
 
@@ -55,6 +56,7 @@ def main():
     store, folder, mode = sys.argv[1:]
     plant(mode)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the dead need no waiting for
+    connect(store).close()  # the driver is loaded once, not by each of them
     for line in sys.stdin:
         who = line.strip()
         pid = os.fork()

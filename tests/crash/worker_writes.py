@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 from tenuto import Tenuto
+from tenuto.backends import connect
 
 
 def write(store, notes, who, honest):
@@ -66,6 +67,7 @@ def write(store, notes, who, honest):
 def main():
     store, folder, mode = sys.argv[1:]
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the dead need no waiting for
+    connect(store).close()  # the driver is loaded once, not by each of them
     for line in sys.stdin:
         who = line.strip()
         pid = os.fork()

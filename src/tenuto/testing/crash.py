@@ -37,6 +37,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tenuto.backends import connect
 from tenuto.capabilities.runs.engine import current_step
 from tenuto.errors import InDoubt, InvalidInput, Paused
 from tenuto.testing._boundaries import Notes, Plan, Watch, continue_file, watch
@@ -214,6 +215,7 @@ class _Trials:
         self._stopped = stopped
         self._timeout = timeout
         self._unique = secrets.token_hex(4)
+        connect(url or "store.db").close()  # load the driver once, not in every child; nothing is opened
 
     def once(self, at: int | None, plain: Kill | None) -> tuple[Kill, int]:
         """Run the workflow to its end with a kill at a boundary; return the result and the number of boundaries."""
