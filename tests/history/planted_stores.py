@@ -4,7 +4,7 @@ import itertools
 import random
 import time
 
-from tenuto.kernel.contract import Commit
+from tenuto.kernel.contract import Append, Commit
 
 _seeds = itertools.count()
 
@@ -22,8 +22,14 @@ class Sound:
     def commit(self, checks, writes, *, request=None):
         return self._store.commit(checks, writes, request=request)
 
-    def now(self):
-        return self._store.now()
+    def scan(self, prefix, **page):
+        return self._store.scan(prefix, **page)
+
+    def entries(self, stream, **page):
+        return self._store.entries(stream, **page)
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
 
 
 class StaleRead(Sound):
@@ -96,8 +102,97 @@ class HastyConflict(Sound):
 
     def commit(self, checks, writes, *, request=None):
         if checks and self._dice.random() < 0.02:
-            checks = [check._replace(version=max(0, check.version - 1)) for check in checks]
+            checks = [type(check)(check[0], max(0, check[1] - 1)) for check in checks]
         return self._store.commit(checks, writes, request=request)
 
 
-BUGS = [StaleRead, TornRead, LostUpdate, TornCommit, Forgotten, AppliedTwice, HastyConflict]
+class MissedKey(Sound):
+    """Leaves one record out of one scan in ten."""
+
+    def scan(self, prefix, **page):
+        found = self._store.scan(prefix, **page)
+        if len(found) > 1 and self._dice.random() < 0.1:
+            found.pop(self._dice.randrange(len(found)))
+        return found
+
+
+class TornScan(Sound):
+    """Reads a page record by record."""
+
+    def scan(self, prefix, *, after=None, limit=100, reverse=False):
+        found = []
+        while len(found) < limit:
+            page = self._store.scan(prefix, after=after, limit=1, reverse=reverse)
+            if not page:
+                break
+            found += page
+            after = page[0].key
+            time.sleep(0)
+        return found
+
+
+class EarlyEntry(Sound):
+    """Shows an entry before it is committed: it may never be."""
+
+    _coming = {}
+
+    def commit(self, checks, writes, *, request=None):
+        for write in writes:
+            if isinstance(write, Append):
+                self._coming[write.stream] = write.value
+        time.sleep(0)
+        try:
+            return self._store.commit(checks, writes, request=request)
+        finally:
+            for write in writes:
+                self._coming.pop(write[0], None)
+
+    def entries(self, stream, **page):
+        coming = self._coming.get(stream)
+        found = self._store.entries(stream, **page)
+        if coming is not None and found and not page.get("reverse") and found[-1].value != coming:
+            found = [*found, found[-1]._replace(number=found[-1].number + 1, value=coming)][: page["limit"]]
+        return found
+
+
+class MissedEntry(Sound):
+    """Does not show the newest entry at one of ten looks."""
+
+    def entries(self, stream, **page):
+        found = self._store.entries(stream, **page)
+        newest = 0 if page.get("reverse") else -1
+        if len(found) > 1 and self._dice.random() < 0.1:
+            found.pop(newest)
+        return found
+
+
+class LateStream(Sound):
+    """Does not list a stream that has one entry."""
+
+    def streams(self, prefix, **page):
+        return [one for one in self._store.streams(prefix, **page) if len(self._store.entries(one, limit=2)) > 1]
+
+
+class Unchecked(Sound):
+    """Applies one commit in five whether its checks hold or not."""
+
+    def commit(self, checks, writes, *, request=None):
+        if writes and self._dice.random() < 0.2:
+            checks = []
+        return self._store.commit(checks, writes, request=request)
+
+
+BUGS = [
+    StaleRead,
+    TornRead,
+    LostUpdate,
+    TornCommit,
+    Forgotten,
+    AppliedTwice,
+    HastyConflict,
+    MissedKey,
+    TornScan,
+    EarlyEntry,
+    MissedEntry,
+    LateStream,
+]

@@ -5,19 +5,33 @@ import pytest
 from tenuto.backends.volatile import VolatileBackend
 from tenuto.errors import Conflict, StorageUnavailable
 from tenuto.kernel import keys
-from tenuto.kernel.contract import Append, Check, CheckEnd, Commit, Delete, Put, Record
+from tenuto.kernel.contract import Append, Check, CheckEnd, Commit, Delete, Entry, Put, Record
 from tenuto.kernel.transact import new_request
 from tenuto.testing import Faults
-from tenuto.testing._recorded import NEVER, Found
+from tenuto.testing._recorded import Found, Look, Page
+from tenuto.testing._search import NEVER
 from tenuto.testing.history import Call, NotLinearizable, Recorded, verify
 
 A, B = keys.pack("t", "s", "a"), keys.pack("t", "s", "b")
+PAIR, LOG = keys.pack("t", "s"), keys.pack("t", "s", "log")
 
 
 def read(began, ended, **found):
     names = {"a": A, "b": B}
     answer = Found(tuple(one and Record(names[name], one[0], one[1], 0.0) for name, one in found.items()))
     return Call("reader", began, ended, tuple(names[name] for name in found), (), (), answer)
+
+
+def look(began, ended, verb, answer, key=PAIR, **how):
+    return Call("looker", began, ended, (), (), (), Page(tuple(answer)), Look(verb, key, **how))
+
+
+def records(**found):
+    return [Record({"a": A, "b": B}[name], value, version, 0.0) for name, (value, version) in found.items()]
+
+
+def lines(first, *values):
+    return [Entry(number, value, 0.0, b"", b"", ()) for number, value in enumerate(values, first)]
 
 
 def commit(began, ended, writes, *versions, checks=()):
@@ -36,6 +50,8 @@ ONE, TWO = (b"1", 1), (b"2", 2)
 first = commit(0, 10, [Put(A, b"1")], 1)
 second = commit(20, 50, [Put(A, b"2")], 2, checks=[Check(A, 1)])
 both = commit(0, 30, [Put(A, b"1"), Put(B, b"1")], 1, 1)
+line = commit(0, 10, [Put(A, b"1"), Append(LOG, b"x")], 1, 1)
+next_line = commit(20, 50, [Append(LOG, b"y"), Append(LOG, b"z")], 2, 3, checks=[CheckEnd(LOG, 1)])
 
 EXPLAINED = {
     "nothing": [],
@@ -62,6 +78,30 @@ EXPLAINED = {
         commit(0, 1, [Append(A, b"x"), Append(A, b"y")], 1, 2),
         commit(2, 3, [Append(A, b"z")], 3, checks=[CheckEnd(A, 2)]),
     ],
+    "a scan of both": [both, look(31, 40, "scan", records(a=ONE, b=ONE))],
+    "a scan before both": [both, look(1, 20, "scan", []), look(2, 29, "scan", records(a=ONE, b=ONE))],
+    "a page of a scan": [
+        both,
+        look(31, 40, "scan", records(b=ONE), after=A),
+        look(31, 40, "scan", records(a=ONE), limit=1),
+        look(31, 40, "scan", records(b=ONE, a=ONE), reverse=True),
+        look(31, 40, "scan", records(a=ONE), after=B, reverse=True),
+    ],
+    "entries while they are added": [
+        line,
+        next_line,
+        look(21, 30, "entries", lines(1, b"x"), LOG),
+        look(31, 40, "entries", lines(1, b"x", b"y", b"z"), LOG),
+        look(60, 70, "entries", lines(2, b"y"), LOG, after=1, limit=1),
+        look(60, 70, "entries", lines(3, b"z"), LOG, after=4, limit=1, reverse=True),
+    ],
+    "entries of a commit without an answer": [
+        unknown(0, [Append(LOG, b"x")]),
+        look(5, 6, "entries", [], LOG),
+        look(7, 8, "entries", lines(1, b"x"), LOG),
+    ],
+    "a stream that is listed": [line, look(1, 5, "streams", []), look(11, 12, "streams", [LOG])],
+    "a scan that leaves out the streams": [line, look(11, 12, "scan", records(a=ONE))],
     "two hundred at once": [commit(0, 5_000 + n, [Put(A, b"%d" % n)], n) for n in range(1, 201)],
 }
 
@@ -96,6 +136,30 @@ WITHOUT = {
         read(110, 120, a=None, b=ONE),
     ],
     "the value of one that was refused": [first, refused(11, 12, [Check(A, 0)], A), read(13, 14, a=(b"no", 2))],
+    "a scan that misses a key": [both, look(31, 40, "scan", records(a=ONE))],
+    "a scan that misses all keys": [both, look(31, 40, "scan", [])],
+    "a scan with half a commit": [both, look(5, 10, "scan", records(a=ONE))],
+    "a scan with an older value": [first, second, look(51, 60, "scan", records(a=ONE))],
+    "a scan in the wrong order": [both, look(31, 40, "scan", records(b=ONE, a=ONE))],
+    "a scan that finds what was deleted": [
+        first,
+        commit(11, 12, [Delete(A)], 2),
+        look(13, 14, "scan", records(a=ONE)),
+    ],
+    "a scan beyond its limit": [both, look(31, 40, "scan", records(a=ONE, b=ONE), limit=1)],
+    "a scan that finds what nobody wrote": [first, look(11, 12, "scan", records(a=ONE, b=ONE))],
+    "an entry read early": [line, next_line, look(11, 12, "entries", lines(1, b"x", b"y"), LOG)],
+    "an entry that was never added": [line, look(11, 12, "entries", lines(1, b"x", b"y"), LOG)],
+    "an entry that is missing": [line, next_line, look(60, 70, "entries", lines(1, b"x", b"y"), LOG)],
+    "half of the entries of a commit": [line, next_line, look(30, 40, "entries", lines(1, b"x", b"y"), LOG)],
+    "an entry with another's value": [line, look(11, 12, "entries", lines(1, b"?"), LOG)],
+    "entries that go back": [
+        line,
+        next_line,
+        look(21, 30, "entries", lines(1, b"x", b"y", b"z"), LOG),
+        look(31, 40, "entries", lines(1, b"x"), LOG),
+    ],
+    "a stream that is not listed": [line, look(11, 12, "streams", [])],
     "an unanswered commit that happened twice": [unknown(0, [Put(A, b"1")]), read(5, 6, a=(b"1", 2))],
     "an unanswered commit that came and went": [unknown(0, [Put(A, b"1")]), read(5, 6, a=ONE), read(7, 8, a=None)],
     "an unanswered commit before it began": [read(0, 1, a=ONE), unknown(2, [Put(A, b"1")])],

@@ -12,18 +12,21 @@ A commit without an answer may have happened at any time after its start, or not
 its request id and succeeds is one call, from the first attempt to the answer. Calls that share no key, even through
 others, are checked separately. Keys must be new, and nothing may expire.
 
-The search is Wing and Gong's algorithm with Lowe's cache of visited states. Versions keep it short: an answer fits in
-few positions.
+Scans, entries and lists of streams are calls like any other: what they return must be what was stored at one moment.
+
+`_search` looks for the order. Versions keep it short: an answer fits in few positions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from tenuto.errors import Conflict
+from tenuto.kernel.contract import Append, CheckEnd, Commit, Entry, Record
 from tenuto.testing._random_calls import random_calls
-from tenuto.testing._recorded import NEVER, Call, Found, Recorded, read_out, shown, value_of
+from tenuto.testing._recorded import Call, Found, Look, Page, Recorded, read_out, shown, value_of
+from tenuto.testing._search import NEVER, Stuck, search
 
 __all__ = ["Call", "NotLinearizable", "Recorded", "random_calls", "verify"]
 
@@ -32,10 +35,6 @@ Held: TypeAlias = tuple[int, bytes | None]
 State: TypeAlias = tuple[Held, ...]
 Seen: TypeAlias = Mapping[tuple[bytes, int], bytes | None]
 """The value of each key and version that any answer shows."""
-Lanes: TypeAlias = list[list[Call]]
-"""Sequences of calls that do not overlap; the calls of a lane are explained in order."""
-Spot: TypeAlias = tuple[tuple[int, ...], State]
-"""The number of explained calls of each lane, and the state of the store after them."""
 
 
 class NotLinearizable(AssertionError):
@@ -45,8 +44,9 @@ class NotLinearizable(AssertionError):
 def verify(calls: Sequence[Call]) -> None:
     """Raise `NotLinearizable` unless some order of the calls explains every answer."""
     groups: list[tuple[set[bytes], list[Call]]] = []
+    every = {key for call in calls for key in call.keys}
     for call in calls:
-        touched, together = call.keys, [call]
+        touched, together = _touched(call, every), [call]
         for group in [group for group in groups if not group[0].isdisjoint(touched)]:
             groups.remove(group)
             touched, together = touched | group[0], group[1] + together
@@ -56,82 +56,100 @@ def verify(calls: Sequence[Call]) -> None:
 
 
 def _verify(places: Mapping[bytes, int], calls: list[Call]) -> None:
-    lanes = _lanes(calls)
     seen = {pair: value for call in calls for pair, value in call.values.items()}
-    start: Spot = (0,) * len(lanes), ((0, None),) * len(places)
-    tried, left = {start}, [start]
-    ends: list[Spot] = []
-    furthest = 0
-    while left:
-        spot = left.pop()
-        waiting = [(n, lane[at]) for n, (lane, at) in enumerate(zip(lanes, spot[0], strict=True)) if at < len(lane)]
-        horizon = min((call.ended for _, call in waiting), default=NEVER)
-        if horizon == NEVER:
-            return  # the remaining calls have no answer and need not have happened
-        if horizon > furthest:
-            furthest, ends = horizon, []
-        if horizon == furthest:
-            ends.append(spot)
-        for n, call in waiting:
-            # A call cannot precede one that ended before it started.
-            held = _after(spot[1], call, places, seen) if call.began <= horizon else None
-            if held is not None:
-                further = (*spot[0][:n], spot[0][n] + 1, *spot[0][n + 1 :]), held
-                if further not in tried:
-                    tried.add(further)
-                    left.append(further)
-    raise NotLinearizable("\n".join(_report(places, lanes, ends, furthest)))
+    model = _Model(places, _streams(calls), seen)
+    start: State = ((0, None),) * len(places)
+    stuck = search(calls, start, model.after)
+    if stuck is not None:
+        raise NotLinearizable("\n".join(_report(places, calls, stuck)))
 
 
-def _lanes(calls: list[Call]) -> Lanes:
-    lanes: Lanes = []
-    for call in sorted(calls, key=lambda call: call.began):
-        for lane in lanes:
-            if lane[-1].ended < call.began:
-                lane.append(call)
-                break
-        else:
-            lanes.append([call])
-    return sorted(lanes, key=lambda lane: -lane[-1].ended)  # the search takes the last lane first: the answered calls
+def _touched(call: Call, every: Iterable[bytes]) -> set[bytes]:
+    """Return the keys of a call; those of a scan are all below its prefix, found or not."""
+    below = call.look.key if call.look is not None and call.look.verb != "entries" else None
+    return call.keys if below is None else call.keys | {key for key in every if key.startswith(below)}
 
 
-def _after(state: State, call: Call, places: Mapping[bytes, int], seen: Seen) -> State | None:
-    """Return the state after a call, or None if its answer does not fit the state."""
-    if isinstance(call.answer, Found):
-        stored = tuple(state[places[key]] for key in call.read)
-        answered = tuple((one.version, one.value) if one else None for one in call.answer.records)
-        return state if answered == tuple(None if one[1] is None else one for one in stored) else None
-    different = {key for key, version in call.checks if _live(state[places[key]]) != version}
-    if isinstance(call.answer, Conflict):
-        return state if different and different == set(call.answer.keys) else None
-    if different:
-        return None
-    held, versions = list(state), []
-    for write in call.writes:
-        place = places[write[0]]
-        version, value = held[place]
-        new = value_of(write)
-        if new is not None or value is not None:
-            held[place] = version, value = version + 1, new
-        if seen.get((write[0], version), value) != value:
-            return None  # some answer shows another value at that version
-        versions.append(version)
-    return tuple(held) if call.answer is None or call.answer.versions == tuple(versions) else None
+def _streams(calls: Sequence[Call]) -> frozenset[bytes]:
+    """Return the keys that are streams: all others are records."""
+    found = {write[0] for call in calls for write in call.writes if isinstance(write, Append)}
+    found |= {check[0] for call in calls for check in call.checks if isinstance(check, CheckEnd)}
+    return frozenset(found | {call.look.key for call in calls if call.look and call.look.verb == "entries"})
+
+
+class _Model(NamedTuple):
+    """What a store must answer."""
+
+    places: Mapping[bytes, int]
+    streams: frozenset[bytes]
+    seen: Seen
+
+    def after(self, state: State, call: Call) -> State | None:
+        """Return the state after a call, or None if its answer does not fit the state."""
+        places, seen = self.places, self.seen
+        if call.look is not None:
+            return state if isinstance(call.answer, Page) and self._fits(state, call.look, call.answer) else None
+        if isinstance(call.answer, Found):
+            stored = tuple(state[places[key]] for key in call.read)
+            answered = tuple((one.version, one.value) if one else None for one in call.answer.records)
+            return state if answered == tuple(None if one[1] is None else one for one in stored) else None
+        different = {key for key, version in call.checks if _live(state[places[key]]) != version}
+        if isinstance(call.answer, Conflict):
+            return state if different and different == set(call.answer.keys) else None
+        if different:
+            return None
+        held, versions = list(state), []
+        for write in call.writes:
+            place = places[write[0]]
+            version, value = held[place]
+            new = value_of(write)
+            if new is not None or value is not None:
+                held[place] = version, value = version + 1, new
+            if seen.get((write[0], version), value) != value:
+                return None  # some answer shows another value at that version
+            versions.append(version)
+        return tuple(held) if not isinstance(call.answer, Commit) or call.answer.versions == tuple(versions) else None
+
+    def _fits(self, state: State, look: Look, page: Page) -> bool:
+        """Return whether a page is what the store holds in this state."""
+        if look.verb == "entries":
+            last = state[self.places[look.key]][0]
+            entries = [(number, self.seen.get((look.key, number))) for number in range(1, last + 1)]
+            return _cut(entries, look) == [(one.number, one.value) for one in page.items if isinstance(one, Entry)]
+        below = sorted(key for key in self.places if key.startswith(look.key))
+        if look.verb == "streams":
+            return _cut([(key,) for key in below if key in self.streams and state[self.places[key]][0]], look) == [
+                (one,) for one in page.items
+            ]
+        held = [(key, *state[self.places[key]]) for key in below if key not in self.streams]
+        return _cut([one for one in held if one[2] is not None], look) == [
+            (one.key, one.version, one.value) for one in page.items if isinstance(one, Record)
+        ]
+
+
+def _cut(items: list[Any], look: Look) -> list[Any]:
+    """Return the page of items, whose first part is what `after` names, that a look asks for."""
+    ordered = items[::-1] if look.reverse else items
+    if look.after is not None:
+        ordered = [one for one in ordered if (one[0] < look.after if look.reverse else one[0] > look.after)]
+    return ordered[: look.limit]
 
 
 def _live(held: Held) -> int:
     return 0 if held[1] is None else held[0]
 
 
-def _report(places: Mapping[bytes, int], lanes: Lanes, ends: list[Spot], furthest: int) -> Iterator[str]:
+def _report(places: Mapping[bytes, int], calls: Sequence[Call], stuck: Stuck[Call, State]) -> Iterator[str]:
     """Yield the call that fits nowhere, the calls around it and related to it, and the possible states."""
-    calls = sorted((call for lane in lanes for call in lane), key=lambda call: call.ended)
-    last = next(call for call in calls if call.ended == furthest)
-    stores = {tuple((key, state[places[key]]) for key in sorted(last.keys)) for _, state in ends}
+    calls = sorted(calls, key=lambda call: call.ended)
+    last = stuck.call
+    stores = {tuple((key, state[places[key]]) for key in sorted(_touched(last, places))) for state in stuck.states}
     wanted = {(key, held[0]) for store in stores for key, held in store} | last.values.keys() | set(last.checks)
     related: set[Call] = set()
     for call in calls:
-        near = call.began <= last.ended and call.ended >= last.began and not call.keys.isdisjoint(last.keys)
+        near = (
+            call.began <= last.ended and call.ended >= last.began and not call.keys.isdisjoint(_touched(last, places))
+        )
         refused = isinstance(call.answer, Conflict) and call.ended < last.began and not wanted.isdisjoint(call.checks)
         wrote = call.writes and not wanted.isdisjoint(call.values)
         if near or refused or wrote:
