@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import sys
 import threading
 from typing import Any
@@ -89,11 +88,12 @@ def _of(place: Place) -> str:
 
 
 def _serve(place: Place, chosen: Any, tenant: str, host: str, port: int, public_url: str, *, trusted: bool) -> None:
-    from tenuto.cli.serve import _LOCAL, _listener  # noqa: PLC0415 - only with --http
+    from tenuto.cli.serve import _LOCAL, _listener, local_token  # noqa: PLC0415 - only with --http
     from tenuto.servers.http.logs import configure  # noqa: PLC0415 - only with --http
     from tenuto.servers.http.serve import Server, configured  # noqa: PLC0415 - needs the extra server
     from tenuto.servers.http.settings import Settings  # noqa: PLC0415
     from tenuto.servers.mcp.http import PATH, McpApp  # noqa: PLC0415
+    from tenuto.wrappers.encrypt import encrypted  # noqa: PLC0415
 
     local = is_loopback(host)
     if not local and not trusted:
@@ -101,7 +101,7 @@ def _serve(place: Place, chosen: Any, tenant: str, host: str, port: int, public_
             f"Serving {host} without TLS would send API keys unencrypted; nothing was started. Put a proxy with TLS in "
             "front and pass --trust-proxy."
         )
-    token = (os.environ.get("TENUTO_TOKEN") or f"tk_{secrets.token_urlsafe(32)}") if local else None
+    token = local_token(trusted=trusted) if local else None
     named = urlsplit(public_url).hostname
     hosts = (*_LOCAL, host, *((named,) if named else ())) if local or named else None
     settings = Settings(hosts=hosts, public_url=public_url, token=token, token_tenant=tenant)
@@ -112,5 +112,5 @@ def _serve(place: Place, chosen: Any, tenant: str, host: str, port: int, public_
     if token is not None and not os.environ.get("TENUTO_TOKEN"):
         click.echo(f"TENUTO_API_KEY={token}", err=True)
     configure(access=settings.access_log)
-    app = McpApp(connect(place.url), chosen, settings)
+    app = McpApp(encrypted(connect(place.url)), chosen, settings)
     Server(configured(app), app.stop).run(sockets=[listener])

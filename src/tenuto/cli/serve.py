@@ -30,6 +30,11 @@ def _listener(host: str, port: int) -> socket.socket:
         raise StorageUnavailable(f"{host}:{port} cannot be served ({text}). Use another --host or --port.") from error
 
 
+def local_token(*, trusted: bool) -> str | None:
+    """Return the token of a server on loopback; a proxy in front would let others use it, so then only a chosen one."""
+    return os.environ.get("TENUTO_TOKEN") or (None if trusted else f"tk_{secrets.token_urlsafe(32)}")
+
+
 @click.command("serve")
 @click.option("--url", envvar="TENUTO_URL", help="Store path or URL; default: $TENUTO_URL.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
@@ -71,7 +76,7 @@ def command(  # noqa: PLR0913, PLR0917 - the command's options
     """Serve the store over HTTP until SIGTERM or Ctrl-C; clients open it as Tenuto("name", "http://127.0.0.1:8377").
 
     On this machine alone, a token that opens it is printed at the start ($TENUTO_TOKEN sets one). Other machines need TLS, or a proxy that has it,
-    and API keys: tenuto keys create NAME.
+    and API keys: tenuto keys create NAME. With --trust-proxy no token is printed.
     """
     from tenuto.servers.http.serve import run  # noqa: PLC0415 - needs the extra
 
@@ -88,7 +93,7 @@ def command(  # noqa: PLR0913, PLR0917 - the command's options
         raise InvalidInput("--tls-cert and --tls-key belong together; nothing was started.")
     if workers < 1 or (workers > 1 and (url or "").startswith("volatile:")):
         raise InvalidInput("--workers must be 1 or more, and a volatile store has one process; nothing was started.")
-    token = (os.environ.get("TENUTO_TOKEN") or f"tk_{secrets.token_urlsafe(32)}") if local else None
+    token = local_token(trusted=trust_proxy) if local else None
     named = urlsplit(public_url).hostname
     settings = Settings(
         hosts=(*_LOCAL, host, *((named,) if named else ())) if local or named else None,

@@ -44,7 +44,7 @@ def notify_remove(agent: Tenuto, name: Name) -> Done:
     return Done(agent.notify.remove(name) > 0)
 
 
-@operation("notify test", "problem")
+@operation("notify test", "problem", local=True)
 def notify_test(agent: Tenuto, name: Name) -> list[Problem]:
     """Send a test message to each channel of a person or group; list the problems."""
     return [Problem(one) for one in agent.notify.test(name)]
@@ -58,7 +58,7 @@ def notify_outbox(
     return agent.notify.dead() if dead else agent.notify.outbox()
 
 
-@operation("notify deliver")
+@operation("notify deliver", local=True)
 def notify_deliver(agent: Tenuto) -> Number:
     """Deliver the notifications that are due now; a worker does this by itself."""
     return Number(agent.notify.deliver())

@@ -64,7 +64,7 @@ class Operation:
     asks: str | None
     """The confirmation question, if the operation cannot be undone."""
     local: bool = False
-    """True if it reads or writes files of this machine, so that no server offers it."""
+    """True if it uses files, the network or the environment of this machine, so that no server offers it."""
 
     @property
     def streams(self) -> bool:

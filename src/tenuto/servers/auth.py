@@ -13,10 +13,11 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, get_args
 
-from tenuto.errors import AccessDenied, Conflict, InvalidInput, NotFound
+from tenuto.errors import AccessDenied, Conflict, InvalidInput, NotFound, ReadOnly, StorageUnavailable
 from tenuto.kernel import codec, keys
 from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.contract import Backend, Check, Put, Record
@@ -67,6 +68,10 @@ class ApiKey(NamedTuple):
     revoked_at: datetime | None
     last_used_at: datetime | None
 
+    def is_valid(self, now: float) -> bool:
+        """Return whether the key opens anything at this time."""
+        return self.revoked_at is None and (self.expires_at is None or self.expires_at > moment(now))
+
 
 class NewKey(NamedTuple):
     """A new API key; its text is shown once."""
@@ -109,7 +114,7 @@ class Keys:
         now = self._backend.now()
         ends = None if expires is None else now + seconds(expires)
         stored = _Stored(b"", _named(name), _tenant(tenant), _scopes(scopes), _prefix(prefix), now, ends, None)
-        if any(one.name == name and one.revoked_at is None for one in self.list()):
+        if any(one.name == name and one.is_valid(now) for one in self.list()):
             raise Conflict(f"There is an API key named {name!r} already; nothing was written. Choose another name.")
         return self._write(stored, None)
 
@@ -124,12 +129,19 @@ class Keys:
         return self._write(old._replace(created_at=now), (record, old._replace(expires_at=ends)))
 
     def revoke(self, key: str) -> ApiKey:
-        """Revoke an API key durably: from then on every server process refuses it. Revoking twice is safe."""
+        """Revoke an API key durably: from then on every server process refuses it. Revoking twice is safe.
+
+        A name revokes every key of this name in one commit, also the old one of a rotation that still overlaps.
+        """
         record, stored = self._found(key)
-        if stored.revoked_at is None:
-            stored = stored._replace(revoked_at=self._backend.now())
-            writes = [Put(record.key, codec.encode(list(stored)))]
-            perform(commit_once(self._backend, [Check(record.key, record.version)], writes), SystemClock())
+        live = [one.id for one in self.list() if key in (one.id, one.name) and one.revoked_at is None]
+        records = [one for one in self._backend.read([_KEY + keys.pack(one) for one in live]) if one is not None]
+        if records:
+            now = self._backend.now()
+            checks = [Check(one.key, one.version) for one in records]
+            writes = [Put(one.key, codec.encode(list(_stored(one)._replace(revoked_at=now)))) for one in records]
+            perform(commit_once(self._backend, checks, writes), SystemClock())
+            stored = stored._replace(revoked_at=stored.revoked_at or now)
         return self._shown(record, stored)
 
     def list(self) -> list[ApiKey]:
@@ -164,7 +176,8 @@ class Keys:
             raise AccessDenied(_NO_KEY)
         if now - self._used.get(key_id, 0.0) > _USED_EVERY:
             self._used[key_id] = now
-            self._backend.commit([], [Put(_USED + keys.pack(key_id), codec.encode(now))])
+            with suppress(StorageUnavailable, ReadOnly):  # a store that takes no writes is still read
+                self._backend.commit([], [Put(_USED + keys.pack(key_id), codec.encode(now))])
         return Access(key_id, stored.name, stored.tenant, tuple(stored.scopes), stored.prefix)
 
     def _write(self, stored: _Stored, replaced: tuple[Record, _Stored] | None) -> NewKey:

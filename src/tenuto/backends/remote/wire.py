@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 import ormsgpack
 
 from tenuto import errors
+from tenuto.backends.remote.bounded import must_be_bounded
 from tenuto.errors import Conflict, InvalidInput, StorageUnavailable, TenutoError
 from tenuto.kernel.contract import AnyCheck, Append, Check, CheckEnd, Commit, Delete, Entry, Forget, Put, Record, Write
 
@@ -76,6 +77,7 @@ def commit_body(checks: Sequence[AnyCheck], writes: Sequence[Write], request: by
 
 def commit_of(body: bytes) -> tuple[list[AnyCheck], list[Write], bytes | None]:
     """Decode a commit; `InvalidInput` if it is malformed."""
+    must_be_bounded(body)
     given = unpacked(body)
     if not (isinstance(given, list) and len(given) == 3 and isinstance(given[0], list) and isinstance(given[1], list)):
         raise _malformed("commit")
@@ -121,6 +123,7 @@ def outcome_of(result: Any) -> Commit:
 
 def arguments_of(body: bytes, *kinds: tuple[type, ...]) -> list[Any]:
     """Decode the arguments of a verb, each of one of its types; `InvalidInput` otherwise."""
+    must_be_bounded(body)
     given = unpacked(body)
     if isinstance(given, list) and len(given) == len(kinds) and all(map(_is_one_of, given, kinds)):
         return given

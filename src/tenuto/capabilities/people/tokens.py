@@ -22,7 +22,8 @@ from tenuto.kernel.durations import moment
 from tenuto.kernel.transact import commit_once
 from tenuto.kernel.work import Work
 
-_KEY: Final = keys.pack("inbox", "key")
+SIGNING_KEY: Final = keys.pack("inbox", "key")
+"""The key that signs tokens: who reads it can answer as anyone."""
 _USED: Final = keys.pack("inbox", "used")
 
 
@@ -49,7 +50,7 @@ def new_token(context: Context, question_id: str, by: str, expires: float) -> Wo
 
 def read_token(context: Context, token: str) -> Approval:
     """Return what a token allows; `InvalidInput` if it is forged or expired."""
-    record = context.kernel.read([_KEY])[0]
+    record = context.kernel.read([SIGNING_KEY])[0]
     try:
         payload, signature = (_raw(part) for part in token.split("."))
     except (ValueError, AttributeError):
@@ -65,11 +66,13 @@ def read_token(context: Context, token: str) -> Approval:
 
 def _signing_key(context: Context) -> Work[bytes]:
     while True:
-        record = context.kernel.read([_KEY])[0]
+        record = context.kernel.read([SIGNING_KEY])[0]
         if record is not None:
             return codec.decode(record.value)  # type: ignore[no-any-return]
         try:
-            yield from commit_once(context.kernel, [Check(_KEY, 0)], [Put(_KEY, codec.encode(secrets.token_bytes(32)))])
+            yield from commit_once(
+                context.kernel, [Check(SIGNING_KEY, 0)], [Put(SIGNING_KEY, codec.encode(secrets.token_bytes(32)))]
+            )
         except Conflict:
             continue  # another process made it
 

@@ -6,11 +6,12 @@ No thread is held while a stream waits. A comment every few seconds keeps proxie
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final
 
-from tenuto.aio.bridge import iterate
+from tenuto.aio.bridge import in_thread, iterate
 from tenuto.errors import TenutoError
 from tenuto.kernel.work import Item, Items, Sleep, Stream
 from tenuto.servers.http.exchange import Exchange
@@ -36,8 +37,17 @@ def _continued(first: Sleep | Item[Any] | None, stream: Stream[Any]) -> Stream[A
         stream.close()
 
 
-async def streamed(exchange: Exchange, items: Items[Any], pool: ThreadPoolExecutor, stopping: asyncio.Event) -> None:
-    """Send the items as they arrive, until the stream or the client ends, or the server stops."""
+async def streamed(
+    exchange: Exchange,
+    items: Items[Any],
+    pool: ThreadPoolExecutor,
+    stopping: asyncio.Event,
+    verify: Callable[[], object],
+) -> None:
+    """Send the items as they arrive, until the stream or the client ends, or the server stops.
+
+    `verify` raises an error if the API key is no longer valid: it is called before an item is sent, and at each beat.
+    """
     await exchange.begin(200, MEDIA, {"X-Accel-Buffering": "no"})
     await exchange.part(b": open\n\n", more=True)
     iterator = iterate(pool, items.stream, items.clock)
@@ -48,11 +58,12 @@ async def streamed(exchange: Exchange, items: Items[Any], pool: ThreadPoolExecut
         while not gone.done() and not stop.done():
             following = following or asyncio.ensure_future(anext(iterator))
             await asyncio.wait({following, gone, stop}, timeout=_BEAT, return_when=asyncio.FIRST_COMPLETED)
-            if not following.done():
-                await exchange.part(b": still here\n\n", more=True)
-                continue
-            done, following = following, None
             try:
+                await in_thread(pool, verify)
+                if not following.done():
+                    await exchange.part(b": still here\n\n", more=True)
+                    continue
+                done, following = following, None
                 await exchange.part(_event(done.result()), more=True)
             except StopAsyncIteration:
                 break

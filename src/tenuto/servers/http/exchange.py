@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from tenuto.kernel import correlation
 from tenuto.servers.auth import Access
 from tenuto.servers.http.problems import Refused
+from tenuto.servers.http.room import SMALL, Room
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -48,6 +49,10 @@ class Exchange:
         self.access: Access | None = None
         self.status = 0
         self.sent = 0
+        self.held = 0
+        """Bytes of the server's room that the body takes."""
+        self.is_read = self.method in ("GET", "HEAD")
+        """Whether the body was read; a connection with an unread one is closed after the reply."""
         trace = self.header("traceparent") or ""
         given = self.header("x-request-id") or ""
         self.request_id = given if _PLAIN_ID.fullmatch(given) else secrets.token_hex(8)
@@ -76,15 +81,24 @@ class Exchange:
             raise Refused(400, f"Tenuto-Timeout must be a number of seconds above 0, not {text[:40]!r}.")
         return self.began + seconds
 
-    async def body(self, limit: int, timeout: float) -> bytes:
-        """Return the whole body; refuse one that is too large or arrives too slowly."""
+    def announced(self, limit: int) -> int | None:
+        """Return the size of the body as announced, None if it comes in chunks; refuse one that is too large."""
         if (self.header("content-encoding") or "identity").lower() != "identity":
-            raise Refused(415, "A body is sent without Content-Encoding. Nothing was done.", Connection="close")
+            raise Refused(415, "A body is sent without Content-Encoding. Nothing was done.")
+        if self.header("transfer-encoding") is not None:
+            return None
         announced = self.header("content-length") or "0"
         if not announced.isdigit() or int(announced) > limit:
-            raise Refused(413, f"A body takes up to {limit:,} bytes. Nothing was done; send less.", Connection="close")
+            raise _too_large(limit)
+        return int(announced)
+
+    async def body(self, limit: int, timeout: float, room: Room) -> bytes:
+        """Return the whole body; refuse one that is too large or arrives too slowly. A large one waits for room."""
+        size = self.announced(limit)
+        if size is not None and size > SMALL:
+            await self._hold(size, timeout, room)
         parts: list[bytes] = []
-        size = 0
+        arrived = 0
         try:
             async with asyncio.timeout(timeout):
                 while True:
@@ -92,16 +106,26 @@ class Exchange:
                     if message["type"] == "http.disconnect":
                         raise Refused(400, "The connection ended before the body did. Nothing was done.")
                     part: bytes = message.get("body", b"")
-                    size += len(part)
-                    if size > limit:
-                        text = f"A body takes up to {limit:,} bytes. Nothing was done; send less."
-                        raise Refused(413, text, Connection="close")
+                    arrived += len(part)
+                    if arrived > limit:
+                        raise _too_large(limit)
+                    if arrived > SMALL and not self.held:  # in chunks
+                        await self._hold(limit, timeout, room)
                     parts.append(part)
                     if not message.get("more_body", False):
-                        return b"".join(parts)
+                        break
         except TimeoutError:
             text = f"The body did not arrive within {timeout:g} s. Nothing was done; send it faster."
-            raise Refused(408, text, Connection="close") from None
+            raise Refused(408, text) from None
+        self.is_read = True
+        if self.held > arrived:
+            room.free(self.held - arrived)
+            self.held = arrived
+        return b"".join(parts)
+
+    async def _hold(self, size: int, timeout: float, room: Room) -> None:
+        await room.take(size, timeout)
+        self.held = size
 
     async def disconnected(self) -> None:
         """Wait until the client has gone."""
@@ -130,6 +154,8 @@ class Exchange:
             "X-Request-Id": self.request_id,
             **headers,
         }
+        if not self.is_read and status >= 400:
+            sent["Connection"] = "close"
         if self.access is not None:
             sent["Tenuto-Scopes"] = " ".join(self.access.scopes)
         if self.traceparent:
@@ -141,6 +167,10 @@ class Exchange:
         """Send a part of the body."""
         self.sent += len(body)
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+def _too_large(limit: int) -> Refused:
+    return Refused(413, f"A body takes up to {limit:,} bytes. Nothing was done; send less.")
 
 
 def _compressed(body: bytes) -> bytes:

@@ -22,6 +22,7 @@ from tenuto.servers.auth import Access
 from tenuto.servers.http.exchange import Exchange
 from tenuto.servers.http.idempotency import Once
 from tenuto.servers.http.problems import Refused
+from tenuto.servers.http.rights import view
 from tenuto.servers.http.routes import from_body, from_query
 
 _TAG: Final = re.compile(r'"(\d{1,18})"')
@@ -70,19 +71,22 @@ def _expected(exchange: Exchange) -> int | None:
 
 
 def answered(
-    operation: Operation, access: Access, store: Backend, agent: Tenuto, exchange: Exchange, body: bytes
+    operation: Operation, access: Access, backend: Backend, agent: Tenuto, exchange: Exchange, body: bytes
 ) -> Answer:
-    """Carry out an operation and return the reply. It blocks; call it on a thread."""
+    """Carry out an operation and return the reply. It blocks; call it on a thread.
+
+    `agent` has the limits of the API key; `backend` has none: the mark of a request is not in the key's scopes.
+    """
     given = arguments(operation, exchange, body)
     key = exchange.header("idempotency-key")
     if key is None or not operation.writes:
         return _called(operation, agent, given, exchange)
     content = hashlib.blake2b(operation.name.encode() + b"\x00" + body, digest_size=16).digest()
-    once = Once(store, access, key, content)
+    once = Once(backend, access, key, content)
     recorded = once.recorded()
     if recorded is not None:
         return Answer(200, recorded.body, {**recorded.headers, "Idempotency-Replayed": "true"})
-    answer = _called(operation, Tenuto(access.name, once, tenant=access.tenant), given, exchange)
+    answer = _called(operation, Tenuto(access.name, view(once, access), tenant=access.tenant), given, exchange)
     once.record(answer.body, answer.headers)
     return answer
 

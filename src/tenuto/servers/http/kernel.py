@@ -14,6 +14,7 @@ from tenuto.errors import InvalidInput
 from tenuto.kernel.bell import Bell
 from tenuto.kernel.contract import MAX_WRITES, Backend
 from tenuto.servers.auth import Access
+from tenuto.servers.http.rights import must_operate
 
 _NEEDS: Final[dict[str, tuple[str, ...]]] = {
     "read": ("read", "write"),
@@ -49,9 +50,16 @@ def hello(access: Access, now: float) -> bytes:
     )
 
 
-def answer(verb: str, access: Access, store: Backend, body: bytes) -> bytes:
-    """Carry out one verb on the view of an API key; return the encoded result. It blocks."""
+def answer(verb: str, access: Access, store: Backend, body: bytes, *, operator: str) -> bytes:
+    """Carry out one verb on the view of an API key; return the encoded result. It blocks.
+
+    Admins of the tenant `operator` also see what covers all tenants.
+    """
     access.must(*_NEEDS[verb])
+    if verb == "check":
+        must_operate(access, operator)
+    elif verb == "stats":
+        return wire.packed([store.now(), _stats(access, store, body, operator)])
     result = _CALLS[verb](access, store, body)
     return wire.packed([store.now(), result])
 
@@ -95,14 +103,14 @@ def _check(_: Access, store: Backend, body: bytes) -> Any:
     return [tuple(one) for one in store.check()]
 
 
-def _stats(access: Access, store: Backend, body: bytes) -> Any:
-    """Return the figures of the store to admins; others learn what their key may do."""
+def _stats(access: Access, store: Backend, body: bytes, operator: str) -> Any:
+    """Return the figures of the store to its operator; others learn what their key may do."""
     wire.arguments_of(body)
     fields = {"server": VERSION, "tenant": access.tenant, "key": access.name, "scopes": list(access.scopes)}
     if access.prefix:
         return {**fields, "durability": "of the server"}
     found = dict(store.stats())
-    if "admin" not in access.scopes:
+    if "admin" not in access.scopes or access.tenant != operator:
         return {**fields, "durability": found["durability"]}
     return {**fields, "durability": found["durability"], "store": _plain(found)}
 
@@ -124,7 +132,6 @@ _CALLS: Final[dict[str, Callable[[Access, Backend, bytes], Any]]] = {
     "load": _load,
     "trim": _trim,
     "check": _check,
-    "stats": _stats,
 }
 
 

@@ -14,13 +14,16 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from tenuto.errors import InvalidInput
+from tenuto.errors import InvalidInput, TooLarge
 from tenuto.operations import OPERATIONS, Operation, Parameter
 from tenuto.servers.http.problems import Refused
 
 PREFIX: Final = "/v1/"
-_ADMIN: Final = ("check", "stats")
+OF_ALL_TENANTS: Final = ("check", "stats")
+"""Operations on the whole store."""
 _MAX_FIELDS: Final = 100
+_MAX_PARTS: Final = 1_000_000
+"""Objects and lists in a body: decoded, an empty one takes 30 times the memory of its text."""
 
 
 def path_of(operation: Operation) -> str:
@@ -33,8 +36,8 @@ ROUTES: Final[dict[str, Operation]] = {path_of(one): one for one in OPERATIONS.v
 
 def scopes_of(operation: Operation) -> tuple[str, ...]:
     """Return the scopes with which a key may call an operation; admin may call each."""
-    # The first cover all tenants; channels hold secrets, and make the server send requests.
-    if operation.name in _ADMIN or operation.name.startswith("notify "):
+    # Channels name secrets, and make workers send requests.
+    if operation.name in OF_ALL_TENANTS or operation.name.startswith("notify "):
         return ()
     needed = ("write",) if operation.writes else ("read", "write")
     return (*needed, "answer") if operation.name.startswith("inbox ") else needed
@@ -62,6 +65,8 @@ def from_body(operation: Operation, media: str | None, body: bytes) -> dict[str,
     """Return the arguments of a POST."""
     if (media or "").partition(";")[0].strip().lower() != "application/json":
         raise Refused(415, "A POST takes a JSON object with Content-Type: application/json. Nothing was done.")
+    if body.count(b"{") + body.count(b"[") > _MAX_PARTS:
+        raise TooLarge(f"A body takes up to {_MAX_PARTS:,} objects and lists. Nothing was done; send less.")
     try:
         given = msgspec.json.decode(body or b"{}")
     except (msgspec.DecodeError, RecursionError, ValueError):

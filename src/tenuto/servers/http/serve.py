@@ -3,8 +3,8 @@
 A stop (SIGTERM, Control-C) ends long polls and event streams, lets requests that have begun end, and closes the
 store after them. Nothing that was acknowledged depends on it: a commit is durable before its reply.
 
-uvicorn waits for the head of a request without a limit. `Protocol` gives it a deadline, so that idle or slow clients cannot
-collect connections. uvicorn also sends the head and the body of a reply with a system call each; `OneWrite` joins them.
+uvicorn waits for the head of a request without a limit, and for a client that does not read its reply. `Protocol` gives both a
+deadline, so that idle or slow clients cannot collect connections and memory. uvicorn also sends the head and the body of a reply with a system call each; `OneWrite` joins them.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ _KEEP_ALIVE: Final = 75
 """Seconds that an idle connection stays open: longer than what usual proxies keep theirs."""
 _HEAD: Final = 20.0
 """Seconds within which the head of a request must arrive, from the connection or from its first byte."""
+_READ: Final = 30.0
+"""Seconds within which a client must read something of a reply that fills the buffer of its connection."""
 _GRACE: Final = 30
 _TOO_SLOW: Final = b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%s"
 _LOOK: Final = 0.2
@@ -88,9 +90,14 @@ class OneWrite:
 
 
 class Protocol(HttpToolsProtocol):
-    """Close a connection whose request line and headers do not arrive in time; send each reply with one write."""
+    """Close a connection whose request line and headers do not arrive, or whose reply is not read, in time.
+
+    Each reply is sent with one write.
+    """
 
     head_timeout = _HEAD
+    read_timeout = _READ
+    _unread: asyncio.TimerHandle | None = None
     _deadline: asyncio.TimerHandle | None = None
     _in_head = True
 
@@ -123,9 +130,32 @@ class Protocol(HttpToolsProtocol):
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the clock."""
+        """Forget the clocks."""
         self._unlimit()
+        if self._unread is not None:
+            self._unread.cancel()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read: called when the buffer of the connection is full."""
+        super().pause_writing()
+        self._look_again()
+
+    def resume_writing(self) -> None:
+        """Stop the clock: called when the client has read enough of it."""
+        if self._unread is not None:
+            self._unread.cancel()
+        super().resume_writing()
+
+    def _look_again(self) -> None:
+        size = self.transport.get_write_buffer_size()
+        self._unread = self.loop.call_later(self.read_timeout, self._drop_if_unread, size)
+
+    def _drop_if_unread(self, before: int) -> None:
+        if self.transport.get_write_buffer_size() >= before:
+            self.transport.abort()
+        else:
+            self._look_again()
 
     def _limit(self) -> None:
         self._deadline = self.loop.call_later(self.head_timeout, self._give_up)

@@ -21,6 +21,7 @@ from tenuto.servers.auth import SCOPES, Access
 from tenuto.servers.http.app import App
 from tenuto.servers.http.exchange import Exchange, Message, Receive, Send
 from tenuto.servers.http.problems import Refused
+from tenuto.servers.http.routes import OF_ALL_TENANTS
 from tenuto.servers.http.settings import Settings
 from tenuto.servers.mcp.server import Caller, build
 from tenuto.servers.mcp.tools import Tool
@@ -32,9 +33,9 @@ _ACCESS: Final = "tenuto.access"
 class _Held(Exchange):
     """A request whose scope and channels the SDK takes over."""
 
-    def __init__(self, scope: Message, receive: Receive, send: Send) -> None:
-        super().__init__(scope, receive, send)
-        self.scope = scope
+    def __init__(self, scope: Message, receive: Receive, send: Send, below: str) -> None:
+        super().__init__(scope, receive, send, below)
+        self.scope = {**scope, "path": self.path, "raw_path": self.raw_path.encode("latin-1")}
 
     async def sending(self, message: Message) -> None:
         """Send a part of the SDK's reply, and take note of it for the log."""
@@ -72,7 +73,8 @@ class McpApp(App):
     ) -> None:
         super().__init__(backend, settings)
         self._verifier = verifier
-        server = build(tools, self._who, self._pool)
+        of_a_tenant = [one for one in tools if not set(one.operations) & set(OF_ALL_TENANTS)]
+        server = build(of_a_tenant, self._who, self._pool)
         # Host and Origin are checked by App, by the names of the settings; the SDK would know localhost alone.
         self._sdk = server.streamable_http_app(
             streamable_http_path=PATH,
@@ -86,7 +88,7 @@ class McpApp(App):
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one connection's event, as ASGI asks."""
         if scope["type"] == "http":
-            await self._served(_Held(scope, receive, send))
+            await self._served(_Held(scope, receive, send, self._below))
         else:
             await super().__call__(scope, receive, send)
 
@@ -102,7 +104,7 @@ class McpApp(App):
             raise Refused(404, f"There is nothing at this path. MCP is at {PATH}.")
         self._check_names(exchange)
         access = await self._admitted(exchange)
-        body = await exchange.body(self.settings.max_body, self.settings.timeout)
+        body = await exchange.body(self.settings.max_body, self.settings.timeout, self._room)
         scope = {**exchange.scope, _ACCESS: access}
         await self._sdk(scope, exchange.replaying(body), exchange.sending)
 

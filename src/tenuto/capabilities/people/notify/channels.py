@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from fnmatch import fnmatchcase
 from typing import Any, Final, Literal, NamedTuple, get_args
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -19,7 +20,7 @@ from tenuto.kernel.contract import Backend, Record
 from tenuto.kernel.durations import seconds
 
 Kind = Literal["webhook", "slack", "email", "apprise"]
-CHANNEL: Final = keys.pack("notify", "channel")
+CHANNELS: Final = keys.pack("notify", "channel")
 _ENV: Final = re.compile(r"\$\{(\w+)\}")
 _RATE: Final = re.compile(r"(\d+)/(\w+)")
 
@@ -132,7 +133,17 @@ def mail_of(url: str) -> Mail:
 
 
 def from_environment(name: str) -> str:
-    """Return an environment variable; `InvalidInput` that names it if it is not set."""
+    """Return an environment variable; `InvalidInput` that names it if it is not set, or is not for channels.
+
+    Who writes a channel chooses where its values are sent. So tenuto's own variables, such as the URL of the store, are
+    never used, and `$TENUTO_NOTIFY_VARIABLES` limits the others to patterns: "SLACK_*,MAIL_PASSWORD".
+    """
+    permitted = os.environ.get("TENUTO_NOTIFY_VARIABLES", "*").split(",")
+    if name.startswith("TENUTO_") or not any(fnmatchcase(name, one.strip()) for one in permitted):
+        raise InvalidInput(
+            f"The environment variable {name} is not for channels; nothing was sent. Use one without TENUTO_ in front "
+            "that $TENUTO_NOTIFY_VARIABLES permits."
+        )
     found = os.environ.get(name)
     if not found:
         raise InvalidInput(f"The environment variable {name} is not set in this process. Set it, then retry.")
@@ -146,7 +157,7 @@ def expanded(url: str) -> str:
 
 def channel_key(channel: Channel) -> bytes:
     """Return the key of a channel."""
-    return CHANNEL + keys.pack(channel.name, channel.id)
+    return CHANNELS + keys.pack(channel.name, channel.id)
 
 
 def encoded(channel: Channel) -> bytes:
@@ -162,5 +173,5 @@ def channel_of(record: Record) -> Channel:
 
 def channels_of(kernel: Backend, name: str | None = None) -> list[Channel]:
     """Return the channels of a person or group, or all."""
-    prefix = CHANNEL if name is None else CHANNEL + keys.pack(name)
+    prefix = CHANNELS if name is None else CHANNELS + keys.pack(name)
     return [channel_of(record) for record in scan_all(kernel, prefix)]

