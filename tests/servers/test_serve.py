@@ -12,10 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from conftest_served import Serving, ask_question
+from support.tls import Certificates
 
-from tenuto import AccessDenied, Tenuto
+from tenuto import AccessDenied, StorageUnavailable, Tenuto
 from tenuto.servers.auth import Keys
 
 ROOT = Path(__file__).parents[2]
@@ -77,6 +79,65 @@ def test_several_processes_serve_one_store(start_server: Callable[..., Serving],
     for one in agents:
         with pytest.raises(AccessDenied):
             one.state.get("s", "n")
+
+
+def test_a_worker_that_dies_is_replaced_and_all_end_with_the_process_that_started_them(
+    start_server: Callable[..., Serving], tmp_path: Path
+) -> None:
+    serving = start_server(str(tmp_path / "store.db"), "--workers", "2", "--no-access-log")
+    serving.ready()
+    parent = psutil.Process(serving.process.pid)
+
+    def workers() -> list[Any]:
+        alive = [one for one in parent.children() if one.status() != psutil.STATUS_ZOMBIE]
+        return [one for one in alive if "spawn_main" in " ".join(one.cmdline())]
+
+    def until(holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 60
+        while not holds():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    until(lambda: len(workers()) == 2)
+    killed = workers()[0]
+    killed.kill()
+    until(lambda: len(workers()) == 2 and killed not in workers())
+    serving.ready()
+    with Tenuto("x", serving.url, api_key=serving.token) as agent:
+        agent.state.set("s", "k", 1)
+    left = workers()
+    serving.process.kill()
+    assert serving.stop() == -signal.SIGKILL
+    psutil.wait_procs(left, timeout=60)
+    assert not [one for one in left if one.is_running()]
+
+
+def test_https_is_served_with_a_certificate(start_server: Callable[..., Serving], tmp_path: Path) -> None:
+    made, store = Certificates(tmp_path), str(tmp_path / "store.db")
+    for certificate, key in ((made.key, made.certificate), (tmp_path / "none", made.key)):
+        words = ("serve", "--url", store, "--port", "0", "--tls-cert", str(certificate), "--tls-key", str(key))
+        refused = tenuto(*words)
+        assert (refused.returncode, "nothing was started" in refused.stderr) == (2, True)
+    serving = start_server(store, "--tls-cert", str(made.certificate), "--tls-key", str(made.key))
+    assert serving.url.startswith("https://")
+    with Tenuto("x", f"{serving.url}?ca={made.authority}", api_key=serving.token) as agent:
+        agent.state.set("s", "k", "long text " * 50_000)
+        assert agent.state.get("s", "k") == "long text " * 50_000
+        assert next(agent.state.watch("s", after=0)).key == "k"
+    for url in (serving.url, f"{serving.url}?ca={made.stranger}"):
+        with pytest.raises(StorageUnavailable, match="TLS failed"):
+            Tenuto("x", url, api_key=serving.token).open()
+    serving.stop()
+
+
+def test_no_token_is_printed_if_a_proxy_is_in_front(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "tenuto", "serve", "--url", str(tmp_path / "s.db"), "--port", "0", "--trust-proxy"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = [process.stderr.readline() for _ in range(2)]
+        process.terminate()
+    assert said[0].startswith("serving http://127.0.0.1:")
+    assert said[1].endswith("/inspector/\n")
 
 
 def test_another_machine_without_tls_is_refused(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ class Certificates:
             "req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1",
             "-keyout", self.key, "-out", folder / "request.pem",
         )  # fmt: skip
-        (folder / "names").write_text("subjectAltName=IP:127.0.0.1\nauthorityKeyIdentifier=keyid\n")
+        (folder / "names").write_text("subjectAltName=IP:127.0.0.1,DNS:tenuto.test\nauthorityKeyIdentifier=keyid\n")
         self._run(
             "x509", "-req", "-in", folder / "request.pem", "-CA", self.authority, "-CAkey", folder / "ca-key.pem",
             "-CAcreateserial", "-days", "2", "-extfile", folder / "names", "-out", self.certificate,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import socket
+import ssl
 import webbrowser
 from urllib.parse import urlsplit
 
@@ -28,6 +30,22 @@ def _listener(host: str, port: int) -> socket.socket:
     except OSError as error:
         text = error.strerror or str(error)
         raise StorageUnavailable(f"{host}:{port} cannot be served ({text}). Use another --host or --port.") from error
+
+
+def must_be_certificate(certificate: str, key: str) -> None:
+    """Raise `InvalidInput` if the two files are no certificate with its key."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, _no_password)
+    except (OSError, ValueError) as error:  # an SSLError is an OSError
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        raise InvalidInput(
+            f"--tls-cert and --tls-key cannot be used ({reason}); nothing was started. Name PEM files: the certificate "
+            "chain, and its key without a password."
+        ) from error
+
+
+def _no_password() -> str:
+    raise ValueError("the key has a password")
 
 
 def local_token(*, trusted: bool) -> str | None:
@@ -91,6 +109,10 @@ def command(  # noqa: PLR0913, PLR0917 - the command's options
         )
     if bool(tls_cert) != bool(tls_key):
         raise InvalidInput("--tls-cert and --tls-key belong together; nothing was started.")
+    if tls_cert and tls_key:
+        must_be_certificate(tls_cert, tls_key)
+    if max_body < 1 or not 0 <= rate < math.inf:
+        raise InvalidInput("--max-body must be 1 or more, and --rate 0 or more; nothing was started.")
     if workers < 1 or (workers > 1 and (url or "").startswith("volatile:")):
         raise InvalidInput("--workers must be 1 or more, and a volatile store has one process; nothing was started.")
     token = local_token(trusted=trust_proxy) if local else None

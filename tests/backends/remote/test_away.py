@@ -154,6 +154,59 @@ def test_without_a_request_id_a_lost_reply_is_reported_and_not_repeated(remote: 
     assert len(store.entries(LOG)) == 1
 
 
+def test_a_server_that_dies_with_the_reply_leaves_the_outcome_unknown(remote: Remote, proxy: Proxy) -> None:
+    """Found by review: the second attempt was refused a connection, and the commit was reported as not applied."""
+    store = remote(port=proxy.port)
+    store.open()  # so the commit goes over a connection that was used before
+
+    def die(request: bytes) -> Fate:
+        if b"/commit" not in request:
+            return Fate.PASS
+        proxy._listener.shutdown(socket.SHUT_RDWR)
+        return Fate.CUT_REPLY
+
+    proxy.fate = die
+    request = new_request(store.now())
+    with pytest.raises(StorageUnavailable, match="connection refused") as error:
+        store.commit([], [Append(LOG, b"e")], request=request)
+    assert (error.value.outcome, error.value.request) == ("unknown", request)
+    assert [entry.value for entry in remote().entries(LOG)] == [b"e"], "it was applied"
+    assert remote().commit([], [Append(LOG, b"e")], request=request).repeated
+
+
+class Stopping(Answers):
+    """A server process that stops: it answers its first requests with 503, then passes on to another."""
+
+    def __init__(self, times: int, instead: bytes) -> None:
+        stopping = wire.error_body(StorageUnavailable("The server is stopping. Nothing was done; try again."))
+        self._left, self._instead, self.asked = times, instead, 0
+        super().__init__(stopping, "503 Service Unavailable\r\nRetry-After: 0")
+
+    def _run(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            self.asked += 1
+            with client:
+                client.recv(1 << 16)
+                client.sendall(self._reply if self.asked <= self._left else Answers(self._instead)._reply)
+
+
+def test_a_client_asks_again_when_a_server_process_stops() -> None:
+    with Stopping(3, hello(wire.PROTOCOL)) as server:
+        RemoteBackend(server.url, api_key="x").open()
+        assert server.asked == 4
+    with Stopping(100, b"") as server:
+        began = time.monotonic()
+        with pytest.raises(StorageUnavailable, match="is stopping") as error:
+            RemoteBackend(server.url, api_key="x").open()
+        assert error.value.outcome == "not applied"
+        assert server.asked < 20
+        assert time.monotonic() - began < 20
+
+
 def test_a_call_ends_at_its_deadline(remote: Remote, proxy: Proxy) -> None:
     store = remote(port=proxy.port, timeout=0.5)
     store.open()

@@ -1,7 +1,8 @@
 """Calls to a server: send one request, read its reply, and say what a failure means for the data.
 
 A request is sent again only if that is safe: on a reused connection that turned out to be dead, for a read or for a
-commit with a request id, which the server applies once. All attempts share one deadline, and the server gets the
+commit with a request id, which the server applies once. A server that stops answers so before it begins, and is asked again: behind a
+load balancer another one answers. All attempts share one deadline, and the server gets the
 rest of it: it does not begin a call whose client has given up.
 """
 
@@ -15,8 +16,11 @@ from tenuto.backends.remote.connections import Connection, Connections, Lost, Re
 from tenuto.backends.remote.url import Target, is_loopback
 from tenuto.errors import AccessDenied, InvalidInput, NewerFormat, StorageUnavailable, TenutoError
 from tenuto.kernel import correlation
+from tenuto.kernel.transact import backoff
 
-_NOT_APPLIED: Final = (400, 401, 403, 404, 405, 411, 413, 414, 415, 421, 429, 431)
+_STOPS: Final = 6
+"""Attempts at a server that is stopping, within about a second."""
+_NOT_APPLIED: Final = (400, 401, 403, 404, 405, 407, 411, 413, 414, 415, 421, 429, 431)
 """Statuses with which a proxy refuses a request without passing it on."""
 
 
@@ -89,6 +93,8 @@ class Calls:
         self, method: str, path: str, body: bytes, request: bytes | None, *, safe: bool, commit: bool = False
     ) -> Reply:
         deadline = time.monotonic() + self.target.timeout
+        pauses = backoff(_STOPS, first=0.05, most=0.5)
+        lost = False  # an attempt was sent and its reply lost: it may have been applied
         while True:
             connection: Connection | None = None
             sent = False
@@ -99,17 +105,24 @@ class Calls:
                 connection.send(method, self.target.base + path, headers, body, deadline)
                 reply = connection.reply(deadline)
             except OSError as error:
+                lost = lost or sent
                 reused = connection is not None and connection.used
                 if connection is not None:
                     connection.close()
                 if reused and safe and not isinstance(error, TimeoutError):
                     self.connections.drop()  # the server has restarted, or closes what is idle: the others are dead too
                     continue
-                raise self._failed(error, sent=sent and commit, request=request) from error
+                raise self._failed(error, sent=lost and commit, request=request) from error
             except BaseException:
                 if connection is not None:
                     connection.close()
                 raise
+            if reply.status == 503 and reply.headers.get("retry-after") == "0":
+                connection.close()  # this server process stops and did nothing: another one may answer
+                pause = next(pauses, None)
+                if pause is not None and not lost and time.monotonic() + pause < deadline:
+                    time.sleep(pause)
+                    continue
             self.connections.keep(connection)
             return reply
 
@@ -138,6 +151,12 @@ class Calls:
         if reply.status == 401:
             return AccessDenied(
                 f"{self.target} refused the API key. Nothing was done; pass api_key= or set $TENUTO_API_KEY."
+            )
+        if reply.status == 407:
+            return StorageUnavailable(
+                f"The proxy in front of {self.target} wants a user and a password. Nothing was written; put them into "
+                "the URL of $HTTPS_PROXY or $HTTP_PROXY.",
+                request=request,
             )
         if commit and reply.status not in _NOT_APPLIED:
             return StorageUnavailable(

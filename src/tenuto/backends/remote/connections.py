@@ -15,7 +15,7 @@ import zlib
 from collections import deque
 from typing import Final, NamedTuple
 
-from tenuto.backends.remote.url import Target
+from tenuto.backends.remote.url import Place, Target
 from tenuto.errors import Closed
 
 _MAX_IDLE: Final = 32
@@ -45,21 +45,23 @@ class Connection:
         """True after a first reply: only then can the server have closed it for being idle."""
         self._buffer = bytearray()
         self._absolute = ""
-        self._socket = socket.create_connection(target.proxy or target.place, timeout=_left(deadline))
+        self._more = ""
+        place = target.place if target.proxy is None else target.proxy.place
+        self._socket = socket.create_connection(place, timeout=_left(deadline))
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if target.proxy is not None and target.tls is None:
-                self._absolute = f"http://{target.place}"
+                self._absolute, self._more = f"http://{target.place}", target.proxy.headers
             elif target.proxy is not None:
-                self._tunnel(target, deadline)
+                self._tunnel(target.place, target.proxy.headers, deadline)
             if target.tls is not None:
                 self._socket = target.tls.wrap_socket(self._socket, server_hostname=target.place.host)
         except BaseException:
             self._socket.close()
             raise
 
-    def _tunnel(self, target: Target, deadline: float) -> None:
-        self._socket.sendall(f"CONNECT {target.place} HTTP/1.1\r\nHost: {target.place}\r\n\r\n".encode())
+    def _tunnel(self, place: Place, headers: str, deadline: float) -> None:
+        self._socket.sendall(f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{headers}\r\n".encode())
         status, _ = self._head(deadline)
         if status != 200:
             raise Lost(f"the proxy answered {status}")
@@ -70,7 +72,7 @@ class Connection:
 
     def send(self, method: str, path: str, headers: str, body: bytes, deadline: float) -> None:
         """Send one request; `headers` end with a line break each."""
-        head = f"{method} {self._absolute}{path} HTTP/1.1\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
+        head = f"{method} {self._absolute}{path} HTTP/1.1\r\n{headers}{self._more}Content-Length: {len(body)}\r\n\r\n"
         self._socket.settimeout(_left(deadline))
         self._socket.sendall(head.encode("latin-1") + body)
 

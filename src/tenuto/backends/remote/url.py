@@ -4,15 +4,16 @@
     http://127.0.0.1:8377                             plain HTTP on this machine only
     http://10.0.0.7:8377?insecure=true                plain HTTP to another machine: anyone between can read the key
 
-A proxy is taken from `$HTTPS_PROXY`, `$HTTP_PROXY` and `$NO_PROXY`. Error messages never include the URL.
+A proxy is taken from `$HTTPS_PROXY`, `$HTTP_PROXY` and `$NO_PROXY`: http://user:password@host:port. Error messages never include the URL.
 """
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import ssl
 from typing import NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from tenuto.errors import InvalidInput
@@ -28,6 +29,14 @@ class Place(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+class Proxy(NamedTuple):
+    """A proxy between the client and the server."""
+
+    place: Place
+    headers: str
+    """What the proxy is sent with each request that it reads: its user and password, if it has them."""
+
+
 class Target(NamedTuple):
     """The parsed content of a URL."""
 
@@ -35,7 +44,7 @@ class Target(NamedTuple):
     base: str
     """The path in front of every path of the server, without a slash at its end."""
     tls: ssl.SSLContext | None
-    proxy: Place | None
+    proxy: Proxy | None
     timeout: float
 
     def __str__(self) -> str:
@@ -92,12 +101,25 @@ def _context(authority: str | None) -> ssl.SSLContext:
         raise InvalidInput(f"The file of ca= cannot be used ({error}). Name a file of certificates in PEM.") from error
 
 
-def _proxy(scheme: str, place: Place) -> Place | None:
+def _proxy(scheme: str, place: Place) -> Proxy | None:
     found = getproxies().get(scheme)
     if not found or is_loopback(place.host) or proxy_bypass(place.host):
         return None
-    parts = urlsplit(found if "//" in found else f"//{found}")
-    return Place(parts.hostname, parts.port or 3128) if parts.hostname else None
+    try:
+        parts = urlsplit(found if "//" in found else f"//{found}")
+        port = parts.port or 3128
+    except ValueError:
+        parts, port = urlsplit(""), 0
+    if parts.scheme not in ("", "http") or not parts.hostname:
+        raise InvalidInput(
+            f"The proxy in ${scheme.upper()}_PROXY must be http://host:port. Nothing was done; "
+            f"correct it, or name {place.host} in $NO_PROXY."
+        )
+    if parts.username is None:
+        return Proxy(Place(parts.hostname, port), "")
+    user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    known = base64.b64encode(user.encode()).decode()
+    return Proxy(Place(parts.hostname, port), f"Proxy-Authorization: Basic {known}\r\n")
 
 
 def _seconds(given: str | float) -> float:

@@ -43,7 +43,7 @@ from tenuto.servers.http.json_api import answered, arguments
 from tenuto.servers.http.logs import logged
 from tenuto.servers.http.metrics import MEDIA, ServedMetrics
 from tenuto.servers.http.openapi import document
-from tenuto.servers.http.problems import PROBLEM, Refused, problem_of, status_of
+from tenuto.servers.http.problems import PROBLEM, Refused, Stopping, problem_of, status_of
 from tenuto.servers.http.rates import Rates
 from tenuto.servers.http.rights import must_operate, view
 from tenuto.servers.http.room import SMALL, Room
@@ -130,7 +130,7 @@ class App:
         if isinstance(error, AccessDenied) and exchange.access is None:
             status, headers["WWW-Authenticate"] = 401, 'Bearer realm="tenuto"'
         if status == 503:
-            headers["Retry-After"] = "1"
+            headers["Retry-After"] = "0" if isinstance(error, Stopping) else "1"
         if is_kernel:
             await exchange.reply(status, wire.error_body(error), wire.MEDIA, headers)
         else:
@@ -144,7 +144,7 @@ class App:
             return
         self._check_names(exchange)
         if self.stopping.is_set():
-            raise StorageUnavailable("The server is stopping. Nothing was done; try again.")
+            raise Stopping("The server is stopping. Nothing was done; try again.")
         if is_kernel:
             await self._kernel(exchange)
         elif path.startswith(ROOT):

@@ -33,6 +33,10 @@ class Refused(errors.TenutoError):
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
+class Stopping(errors.StorageUnavailable):
+    """This server process stops; another one may answer at once."""
+
+
 def status_of(error: BaseException) -> int:
     """Return the HTTP status of an error."""
     if isinstance(error, Refused):

@@ -10,17 +10,21 @@ deadline, so that idle or slow clients cannot collect connections and memory. uv
 from __future__ import annotations
 
 import asyncio
+import logging
 import multiprocessing
 import multiprocessing.process
+import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
 
 from tenuto.backends import connect
 from tenuto.errors import MissingDriver
+from tenuto.kernel.transact import backoff
 from tenuto.servers.http import logs
 from tenuto.servers.http.app import App
 from tenuto.servers.http.settings import Settings
@@ -43,6 +47,9 @@ _READ: Final = 30.0
 _GRACE: Final = 30
 _TOO_SLOW: Final = b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%s"
 _LOOK: Final = 0.2
+_RESPAWN: Final = 5.0
+"""Seconds between two starts of processes that end again and again."""
+_log = logging.getLogger("tenuto.server")
 
 
 class Server(uvicorn.Server):
@@ -201,16 +208,37 @@ def run(url: str | None, settings: Settings, listener: socket.socket, *, workers
         signal.signal(number, lambda *_: stopped.set())
     fresh = multiprocessing.get_context("spawn")
     running: list[multiprocessing.process.BaseProcess] = []
+    pauses = backoff(first=_LOOK, most=_RESPAWN)
+    until, began = 0.0, 0
     while not stopped.wait(_LOOK):
         running = [one for one in running if one.is_alive()]
-        while len(running) < workers:  # at the start, and again for each process that died
-            process = fresh.Process(target=_serve, args=(url, settings, options, listener))
+        if len(running) == workers or time.monotonic() < until:
+            continue
+        if began >= workers:  # some have died: begin others, at most one each few seconds if that repeats
+            until = time.monotonic() + next(pauses)
+            _log.warning("%d of %d server processes have ended; starting others", workers - len(running), workers)
+        for _ in range(workers - len(running)):
+            process = fresh.Process(target=_work, args=(url, settings, options, listener))
             process.start()
             running.append(process)
+            began += 1
     for one in running:
         one.terminate()
     for one in running:
         one.join(_GRACE + 5)
+
+
+def _work(url: str | None, settings: Settings, options: dict[str, Any], listener: socket.socket) -> None:
+    """Serve as one of several processes; end with the process that started it, also if that was killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    _serve(url, settings, options, listener)
+
+
+def _end_with(parent: multiprocessing.process.BaseProcess) -> None:
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _serve(url: str | None, settings: Settings, options: dict[str, Any], listener: socket.socket) -> None:
