@@ -1,8 +1,8 @@
 """Calls to a server: send one request, read its reply, and say what a failure means for the data.
 
 A request is sent again only if that is safe: on a reused connection that turned out to be dead, for a read or for a
-commit with a request id, which the server applies once. A server that stops answers so before it begins, and is asked again: behind a
-load balancer another one answers. All attempts share one deadline, and the server gets the
+commit with a request id, which the server applies once. A server that stops answers so before it begins, and is asked again: a
+load balancer then takes the call to another. All attempts share one deadline, and the server gets the
 rest of it: it does not begin a call whose client has given up.
 """
 
