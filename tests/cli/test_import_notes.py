@@ -54,6 +54,26 @@ def test_a_graph_becomes_memories_and_one_bad_line_stops_nothing(call, tmp_path:
     call("mcp-memory", ".", code=2)
 
 
+def test_a_statement_that_cannot_be_stored_stops_no_other_one(call, tmp_path: Path) -> None:
+    said = ["before", "x" * 70_000, "lone \ud800", 7, " ", "line\u2028separator", "after"]
+    graph = [
+        {"type": "entity", "name": "Ann", "observations": said},
+        {"type": "entity", "name": "N" * 600, "observations": ["x"]},
+        *GRAPH[1:],
+    ]
+    lines = [json.dumps(one, ensure_ascii=number == 0) for number, one in enumerate(graph)]
+    (tmp_path / "memory.json").write_text("\n".join(lines).replace("\\u2028", "\u2028"))
+    done = json.loads(call("mcp-memory", "memory.json", "--json").stdout)
+    assert [one["line"] for one in done["skipped"]] == [1, 1, 1, 1, 2]
+    with Tenuto("x", tmp_path / "store.db") as agent:
+        assert [one.text for one in agent.memory.list(about="Ann")] == [
+            "before",
+            "line\u2028separator",
+            "after",
+            "Ann works on shop",
+        ]
+
+
 def test_a_project_of_a_progress_file_and_a_feature_list(call, tmp_path: Path) -> None:
     project = tmp_path / "shop"
     project.mkdir()

@@ -268,6 +268,35 @@ def test_a_link_stays_a_link_and_the_mode_stays(project: Path, tmp_path: Path) -
     assert real.read_text() == "{}"
 
 
+def test_the_copy_of_a_file_with_secrets_is_as_private_as_the_file(project: Path) -> None:
+    secret = project / ".mcp.json"
+    secret.write_text('{"mcpServers": {"x": {"env": {"TOKEN": "secret"}}}}')
+    secret.chmod(0o600)
+    setup("claude")
+    copies = [one for one in project.iterdir() if one.is_file()]
+    assert len(copies) == 2
+    assert {one.stat().st_mode & 0o777 for one in copies} == {0o600}
+    setup("claude", "--hooks")
+    assert (project / ".claude" / "settings.json").stat().st_mode & 0o777 != 0o600, "a new file is as others are"
+
+
+def test_a_file_that_cannot_be_written_is_named_and_the_setup_can_be_repeated(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    (project / ".mcp.json").write_text("{}")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        said = setup("claude").output
+    assert "No space left on device" in said
+    assert (project / ".mcp.json").read_text() == "{}"
+    assert [one.name for one in project.iterdir() if one.is_file()] == [".mcp.json"]
+    setup("claude")
+    assert "tenuto" in (project / ".mcp.json").read_text()
+
+
 _names = st.sampled_from(["a", "b", "mcpServers", "hooks", "x y", "é"])
 _plain = st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", "//", "/*", "}", '"', "\\", "é\n"])
 _data = st.recursive(

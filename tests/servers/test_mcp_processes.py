@@ -294,6 +294,14 @@ def test_a_hook_ends_in_time_and_quietly_whatever_happens(project: Path) -> None
         )
         assert (done.returncode, done.stdout) == (0, b"")
         assert time.monotonic() - began < 15
+        store(project).unlink()
+        with Tenuto("x", store(project)) as agent:
+            agent.progress("shop", goal="Ship").plan(["write"])
+        os.write(writer, json.dumps({"cwd": str(project), "filler": "x" * 50_000}).encode())
+        words = [sys.executable, "-m", "tenuto", "hook", "session-start"]
+        env = {**os.environ, "TENUTO_HOOK_SECONDS": "60"}
+        found = subprocess.run(words, check=True, stdin=reader, capture_output=True, cwd=project.parent, env=env)
+        assert b"Goal: Ship" in found.stdout, "the JSON was complete"
     finally:
         os.close(reader)
         os.close(writer)

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from tenuto.capabilities.memory import TRUST, new
 from tenuto.capabilities.sessions import ProgressInfo
 from tenuto.client import Tenuto
-from tenuto.errors import InvalidInput, NotFound
+from tenuto.errors import InvalidInput, NotFound, NotStorable
 from tenuto.kernel.work import perform
 
 NOTES: Final = ("claude-progress.txt", "claude-progress.md")
@@ -47,37 +47,50 @@ class Graph(NamedTuple):
 def memory_graph(agent: Tenuto, path: Path, *, user: str | None = None) -> Graph:
     """Store the observations and relations of a memory server's file as memories, with the trust of a model.
 
-    A line that cannot be read is skipped and reported; the others are imported.
+    A line that cannot be read, and a statement that cannot be stored, is skipped and reported; the others are imported.
     """
     skipped: list[Skipped] = []
-    count = fresh = 0
-    for about, text in dict.fromkeys(_statements(_text(path), skipped)):
-        given = new(text, trust=TRUST["model"], user=user, about=about)
-        memory = perform(agent.memory._remembering(given), agent.clock)
-        count, fresh = count + 1, fresh + (not memory.duplicate)
-    return Graph(str(path), count, fresh, skipped)
+    known: set[tuple[str, str]] = set()
+    fresh = 0
+    for number, about, text in _statements(_text(path), skipped):
+        if (about, text) in known:
+            continue
+        try:
+            given = new(text, trust=TRUST["model"], user=user, about=about)
+            memory = perform(agent.memory._remembering(given), agent.clock)
+        except (InvalidInput, NotStorable) as error:
+            skipped.append(Skipped(number, str(error)[:200]))
+        else:
+            known.add((about, text))
+            fresh += not memory.duplicate
+    return Graph(str(path), len(known), fresh, sorted(skipped))
 
 
-def _statements(text: str, skipped: list[Skipped]) -> Iterator[tuple[str, str]]:
-    """Yield what a graph says: the subject and a statement about it."""
-    for number, line in enumerate(text.splitlines(), start=1):
+def _statements(text: str, skipped: list[Skipped]) -> Iterator[tuple[int, str, str]]:
+    """Yield what a graph says: the number of the line, the subject and a statement about it."""
+    for number, line in enumerate(text.split("\n"), start=1):  # a text may have other line separators
         if not line.strip():
             continue
         try:
-            yield from _of_line(json.loads(line))
+            about, said = _of_line(json.loads(line))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             skipped.append(Skipped(number, f"{type(error).__name__}: {error}"[:200]))
+            continue
+        for one in said:
+            try:
+                yield number, about, _word(one)
+            except ValueError as error:
+                skipped.append(Skipped(number, f"{type(error).__name__}: {error}"[:200]))
 
 
-def _of_line(one: Any) -> list[tuple[str, str]]:
+def _of_line(one: Any) -> tuple[str, list[Any]]:
     if one["type"] == "entity":
         name = _word(one["name"])
         kind = one.get("entityType")
-        said = [f"{name} is of the type {_word(kind)}"] if kind else []
-        return [(name, text) for text in [*said, *map(_word, one.get("observations") or [])]]
+        return name, [*([f"{name} is of the type {_word(kind)}"] if kind else []), *(one.get("observations") or [])]
     if one["type"] == "relation":
         start, end, relation = _word(one["from"]), _word(one["to"]), _word(one["relationType"])
-        return [(start, f"{start} {relation.replace('_', ' ')} {end}")]
+        return start, [f"{start} {relation.replace('_', ' ')} {end}"]
     raise ValueError(f"the type {one['type']!r} is neither entity nor relation")
 
 

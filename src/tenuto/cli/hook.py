@@ -7,8 +7,10 @@ committed or not, as after a kill.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
 import sys
 import threading
 import time
@@ -23,6 +25,8 @@ _LIMIT: Final = 1.5
 _BEGAN: Final = time.monotonic()
 _TAIL: Final = 512 * 1024
 """Bytes at the end of a transcript in which the last message is looked for."""
+_SILENT: Final = 0.4
+"""Seconds to wait for more of the host's JSON."""
 _SAID: Final = 2_000
 _HEAD: Final = "From earlier sessions, kept by tenuto:\n\n"
 _ASSISTANT: Final = ("assistant", "gemini", "model")
@@ -122,14 +126,27 @@ def _note(agent: Any, host: str, moment: str, said: str) -> None:
 
 
 def _given() -> Mapping[str, Any]:
-    """Return the host's JSON; empty if there is none."""
+    """Return the host's JSON; empty if there is none. Not every host closes stdin after it."""
     if sys.stdin is None or sys.stdin.isatty():
         return {}
-    try:
-        found = json.loads(sys.stdin.buffer.read() or b"{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    raw = b""
+    for part in _arriving():
+        raw += part
+        if raw.rstrip().endswith(b"}"):
+            with contextlib.suppress(ValueError):
+                found = json.loads(raw)
+                return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _arriving() -> Iterator[bytes]:
+    """Yield what arrives on stdin, until it is closed or silent for too long."""
+    wire = sys.stdin.fileno()
+    while sys.platform == "win32" or select.select([wire], [], [], _SILENT)[0]:
+        part = os.read(wire, 1 << 20)
+        if not part:
+            return
+        yield part
 
 
 def _last_words(given: Mapping[str, Any]) -> str:

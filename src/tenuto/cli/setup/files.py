@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -64,7 +65,7 @@ def write(planned: Sequence[Planned]) -> None:
             )
         backup = _backup(one.path)
         if one.status == "changed":
-            _replace(backup, one.before or b"")
+            _replace(backup, one.before or b"", like=one.path)
         if one.after is None:
             _delete(one.path)
         elif one.after != one.before:
@@ -167,21 +168,36 @@ def _read(path: Path) -> bytes | None:
         raise InvalidInput(f"{path} cannot be read ({error.strerror}); no file was changed. Check the path.") from error
 
 
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file so that a reader, or a crash, finds the old content or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _replace(path: Path, content: bytes, *, like: Path | None = None) -> None:
+    """Write a file so that a reader, or a crash, finds the old content or the new one.
+
+    Its mode stays, or is that of `like`: such files hold secrets, so their copies are not readable by others either.
+    """
     whole = path.resolve()  # replace what a symbolic link points to, not the link
     fresh = whole.with_name(f".{whole.name}.{os.getpid()}.new")
     try:
-        with fresh.open("wb") as file:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        model = like or whole
+        mode = stat.S_IMODE(model.stat().st_mode) if model.exists() else None
+        with open(fresh, "wb", opener=_private if mode is not None else None) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        if whole.exists():
-            fresh.chmod(whole.stat().st_mode)
+        if mode is not None:
+            fresh.chmod(mode)
         fresh.replace(whole)
+    except OSError as error:
+        raise InvalidInput(
+            f"{path} cannot be written ({error.strerror}), and is unchanged. Correct that, then run this again: it is "
+            "safe to repeat."
+        ) from error
     finally:
-        fresh.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _delete(path: Path) -> None:
