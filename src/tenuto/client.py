@@ -341,7 +341,7 @@ class Tenuto:
 
         `goal` is the goal of a new document; change a stored one with `Progress.goal`.
         """
-        return Progress(self._context, name, goal, self.inbox, self.memory._texts)
+        return Progress(self._context, self._renewer, name, goal, self.inbox, self.memory._texts)
 
     def read_progress(self, path: str | os.PathLike[str], name: str | None = None) -> Progress:
         """Read a progress file, also one that was edited by hand, into the store durably; return the document.

@@ -30,7 +30,7 @@ from tenuto.kernel.durations import Duration, moment, patience, seconds
 from tenuto.kernel.transact import backoff, commit_once
 from tenuto.kernel.work import Sleep, Work, on_store
 
-Kind = Literal["lease", "leader", "run", "handoff"]
+Kind = Literal["lease", "leader", "run", "handoff", "file"]
 
 
 class Lease(Timed):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from tenuto.capabilities._core.base import page_after
 from tenuto.capabilities.sessions import Handoff, HandoffInfo, HandoffStatus
 from tenuto.client import Tenuto
 from tenuto.errors import LeaseHeld
@@ -24,8 +25,14 @@ def handoff_list(
     after: Annotated[str | None, "Start after the handoff with this id"] = None,
 ) -> list[HandoffInfo]:
     """List handoffs, oldest first."""
-    found = agent.handoff.list(to, sender=sender, status=status, limit=limit, after=after)
-    return found if chain is None else [one for one in found if one.correlation_id == chain]
+    if chain is None:
+        return agent.handoff.list(to, sender=sender, status=status, limit=limit, after=after)
+    found = [
+        one
+        for one in agent.handoff.chain(chain)
+        if to in (None, one.to) and sender in (None, one.sender) and status in (None, one.status)
+    ]
+    return page_after(found, lambda one: one.id, after, limit)
 
 
 @operation("handoff show")

@@ -80,7 +80,7 @@ def _active(agent: Tenuto, *, brief: bool) -> list[tuple[Progress, ProgressInfo]
 
 
 def _questions(agent: Tenuto, names: set[str]) -> Iterator[str]:
-    asked = [one for one in agent.inbox.list(limit=20) if one.run is None or _task(one.run) not in names]
+    asked = [one for one in agent.inbox.list() if one.run is None or _task(one.run) not in names]
     if asked:
         lines = [f"- {one.text} (id {one.id}{f', to {one.to}' if one.to else ''})" for one in asked]
         yield _listed(f"Waiting for an answer ({len(asked)})", lines)

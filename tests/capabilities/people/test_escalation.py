@@ -70,6 +70,20 @@ def test_levels_may_have_times_and_reminders_of_their_own(agent: Tenuto, clock: 
     assert agent.inbox.fire() == 0
 
 
+def test_reminders_continue_after_a_warning_and_the_end_of_the_deadline(agent: Tenuto, clock: Any) -> None:
+    # The first reminder is due together with the warning at 50 %, the second one with the end.
+    asked = agent.ask("Pay?", to="ann", deadline="48h", escalate=[Rung("lead", "24h", repeat="12h")])
+    for _ in range(9):
+        clock.advance(12 * HOUR)
+        while agent.inbox.fire():
+            pass
+    told = [(one.at - asked.asked_at, one.what) for one in agent.inbox.history(asked.id)][3:]
+    assert told == [
+        (timedelta(hours=36), "warned"), (timedelta(hours=48), "overdue"),
+        *[(timedelta(hours=at), "reminded") for at in (60, 72, 84, 96, 108)],
+    ]  # fmt: skip
+
+
 def test_a_wait_is_overdue_once(agent: Tenuto, clock: Any) -> None:
     asked = agent.ask("Pay?", to="ann", deadline="1h")
     clock.advance(2 * HOUR)
@@ -95,6 +109,40 @@ def test_business_hours_are_counted_by_the_calendar(agent: Tenuto, clock: Any) -
     with pytest.raises(InvalidInput, match="no working time"):
         Calendar(days=["mon"], holidays=[f"20{y}-{m:02}-{d:02}" for y in range(30, 51) for m in range(1, 13) for d in range(1, 29)] + [
             (datetime(2030, 1, 1) + timedelta(days=n)).date().isoformat() for n in range(8_000)]).add(friday, timedelta(hours=1))  # fmt: skip
+
+
+def test_people_are_warned_in_business_hours_and_get_their_hours_also_after_downtime(agent: Tenuto, clock: Any) -> None:
+    hours = Calendar(opens="09:00", closes="17:00")
+    friday = datetime(2030, 1, 4, 15, tzinfo=UTC)
+    clock.advance(friday.timestamp() - clock.time())
+    asked = agent.ask("Pay?", to="ann", deadline="8h", escalate=["lead"], on_timeout="deny", calendar=hours)
+    monday = datetime(2030, 1, 7, 15, tzinfo=UTC)
+    planned = [(one.kind, datetime.fromtimestamp(round(one.at), UTC)) for one in asked.timers]
+    assert planned[:3] == [
+        ("warn", monday.replace(hour=11)), ("warn", monday.replace(hour=14, minute=12)), ("escalate", monday),
+    ], "not on Sunday"  # fmt: skip
+    assert asked.expires_at == monday + timedelta(days=1)
+    clock.advance((monday + timedelta(days=1, hours=1, minutes=30)).timestamp() - clock.time())  # Tuesday, 16:30
+    agent.inbox.fire()
+    late = agent.inbox.get(asked.id)
+    assert (late.level, late.levels[1].at) == (1, monday + timedelta(days=1, hours=1, minutes=30))
+    assert late.expires_at == monday + timedelta(days=2, hours=1, minutes=30), "8 business hours later"
+
+
+def test_an_own_calendar_counts_too_and_a_wrong_one_is_refused(agent: Tenuto, clock: Any) -> None:
+    class Double:
+        """Only every second hour counts."""
+
+        def add(self, start: datetime, length: timedelta) -> datetime:
+            return start + 2 * length
+
+    asked = agent.ask("Pay?", to="ann", deadline="1h", calendar=Double())
+    assert asked.deadline == asked.asked_at + timedelta(hours=2)
+    assert round(asked.timers[0].at - clock.time()) == HOUR
+    wrong: Any
+    for wrong in ("office", Calendar, set()):
+        with pytest.raises(InvalidInput, match="calendar must be"):
+            agent.ask("Pay?", to="ann", deadline="1h", calendar=wrong)
 
 
 @pytest.mark.races

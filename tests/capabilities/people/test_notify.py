@@ -239,6 +239,10 @@ def test_a_channel_is_not_flooded_and_an_address_hears_once(agent: Tenuto, clock
         ("https://hooks.slack.com/x", {"secret": "env:X"}, "no secret"),
         ("https://example.com", {"secret": "env:X", "rate": "often"}, "rate"),
         ("", {}, "URL"),
+        ("http://[::1", {"secret": "env:X"}, "URL"),
+        ("smtp://host/?from=a@b&to=c@d%0d%0aBcc:%20e@f", {}, "address"),
+        ("https://example.com", {"secret": 7}, "secret must be a text"),
+        ("https://example.com", {"secret": "env:X", "links": "example.com"}, "links"),
     ],
 )
 def test_bad_channels_are_refused(agent: Tenuto, url: str, options: Any, problem: str) -> None:
@@ -255,6 +259,26 @@ def test_a_missing_secret_is_an_error_of_the_delivery_and_loses_nothing(agent: T
     assert agent.notify.deliver() == 0
     assert "NO_SUCH_SECRET is not set" in str(agent.notify.outbox()[0].error)
     assert agent.notify.remove("ann") == 1
+
+
+def test_a_secret_is_taken_without_its_newline_and_never_told(
+    agent: Tenuto, clock: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOOK_PATH", "b0f3s3cret\n")  # as from a file
+    agent.notify.to("ann", receiver.url + "/${HOOK_PATH}", kind="slack")
+    assert agent.notify.test("ann") == []
+    for secret in ("b0f3 s3cret", "b0f3s3cret"):  # no URL; refused
+        monkeypatch.setenv("HOOK_PATH", secret)
+        receiver.status = 500
+        asked = agent.ask(f"Pay {len(secret)}?", to="ann")
+        agent.notify.deliver()
+        told = [str(one.error) for one in agent.notify.outbox()] + agent.notify.test("ann")
+        assert len(told) > 1
+        assert "s3cret" not in str(told)
+    monkeypatch.setenv("DOWN", "s3cret.invalid")
+    agent.notify.to("bob", "smtp://${DOWN}/?from=a@example.com&to=b@example.com")
+    assert "s3cret" not in str(agent.notify.test("bob"))
+    assert asked.open
 
 
 @pytest.mark.races

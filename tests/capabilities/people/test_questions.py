@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import jsonschema
@@ -12,7 +12,7 @@ import pydantic
 import pytest
 from support.long import size
 
-from tenuto import Conflict, InvalidInput, NoAnswer, NotFound, Tenuto, TimedOut, TooLarge, Waiting
+from tenuto import Conflict, InvalidInput, NoAnswer, NotFound, Run, Tenuto, TimedOut, TooLarge, Waiting
 from tenuto.capabilities._core.schemas import problems, schema_of
 
 
@@ -78,14 +78,30 @@ def test_two_runs_with_the_same_key_wait_for_one_answer(agent: Tenuto) -> None:
             run.result = run.ask("Is the bank down?", key="bank")
         return run.result
 
-    for name in ("a", "b"):
+    for name in ("a", "b", "c", "d"):
         with pytest.raises(Waiting):
             body(name)
     [asked] = agent.inbox.list()
-    agent.runs.cancel("b")
-    assert agent.inbox.get(asked.id).status == "pending", "it is the question of run a"
+    for name in ("b", "a"):
+        agent.runs.cancel(name)
+        assert agent.inbox.get(asked.id).status == "pending", "others wait for the answer"
     agent.inbox.answer(asked.id, "yes")
-    assert body("a") == "yes"
+    assert [body("c"), body("d")] == ["yes", "yes"]
+
+
+def test_an_answer_wakes_every_run_that_waits_for_it(agent: Tenuto) -> None:
+    @agent.durable
+    def pay(run: Run, bank: str) -> Any:
+        return run.ask(f"Is {bank} down?", key="bank")
+
+    agent.ask("Is acme down?", to="ann", key="bank")  # asked outside of a run first
+    for name in ("a", "b"):
+        with pytest.raises(Waiting):
+            pay.run(name, "acme")
+    assert agent.runs.recover() == {}
+    assert [one.id for one in agent.inbox.list(run="b")] == ["bank"]
+    agent.inbox.answer("bank", "yes", by="ann")
+    assert agent.runs.recover() == {"a": "completed", "b": "completed"}
 
 
 @pytest.mark.parametrize("schema", [Decision, Refund, Model])
@@ -122,6 +138,27 @@ def test_a_quorum_needs_so_many_people_with_the_same_answer(agent: Tenuto) -> No
         agent.inbox.answer(asked.id, "yes", by="mallory")
     done = agent.inbox.answer(asked.id, "yes", by="cleo")
     assert (done.status, done.answer, [one.by for one in done.votes]) == ("answered", "yes", ["ann", "bob", "cleo"])
+
+
+def test_the_vote_of_someone_who_left_the_group_no_longer_counts(agent: Tenuto, between: Any) -> None:
+    agent.inbox.group("finance", ["ann", "bob", "cleo"])
+    asked = agent.ask("Pay?", to="finance", quorum=2)
+    agent.inbox.answer(asked.id, "yes", by="ann")
+    agent.inbox.group("finance", ["bob", "cleo"])
+    assert agent.inbox.answer(asked.id, "yes", by="bob").status == "pending"
+    between(agent, lambda: agent.inbox.group("finance", ["bob", "dora"]))
+    with pytest.raises(InvalidInput, match="'cleo' may not answer"):
+        agent.inbox.answer(asked.id, "yes", by="cleo")
+    with pytest.raises(InvalidInput, match="'ann' may not"):
+        agent.inbox.acknowledge(asked.id, by="ann")
+    assert agent.inbox.answer(asked.id, "yes", by="dora").status == "answered"
+
+
+def test_a_quorum_that_nobody_can_reach_is_refused(agent: Tenuto) -> None:
+    agent.inbox.group("finance", ["ann", "bob"])
+    with pytest.raises(InvalidInput, match="quorum is 3, but 2 may answer: ann, bob"):
+        agent.ask("Pay?", to=["finance", "ann"], quorum=3)
+    assert agent.ask("Pay?", to="finance", deadline="1h", escalate=["lead"], quorum=3).quorum == 3
 
 
 def test_an_answer_is_a_choice_by_type_too(agent: Tenuto) -> None:
@@ -162,6 +199,16 @@ def test_an_answer_by_nobody_is_refused(agent: Tenuto) -> None:
         ({"escalate": [("4h", "lead"), ("2h", "cfo")]}, "one after the other"),
         ({"quorum": 0}, "quorum"),
         ({"to": ""}, "empty"),
+        ({"to": 7}, "to must be a name"),
+        ({"to": "ann", "escalate": "lead", "deadline": 5}, "list of levels"),
+        ({"escalate": [7], "deadline": 5}, "level of escalate"),
+        ({"evidence": "a photo"}, "evidence must be a list"),
+        ({"choices": 7}, "choices must be a list"),
+        ({"blocks": 7}, "subject must be"),
+        ({"policy": 7}, "policy"),
+        ({"deadline": 1e30}, "100 years"),
+        ({"deadline": date(9999, 12, 31)}, "before the year"),
+        ({"deadline": timedelta.max}, "100 years"),
         ({"blocks": ""}, "empty"),
         ({"context": "x" * 10_000_000}, "1 MB"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -134,13 +135,13 @@ def page_after(rows: Iterable[T], cursor: Callable[[T], str], after: str | None,
     left = iter(rows)
     if after is not None and all(cursor(row) != after for row in left):
         raise NotFound(f"There is no {after!r} in this list to start after. List again without `after`.")
-    return list(itertools.islice(left, limit))
+    return list(itertools.islice(left, min(limit, sys.maxsize)))
 
 
 def must_limit(limit: int) -> None:
     """Raise `InvalidInput` unless a limit is at least 1."""
-    if limit < 1:
-        raise InvalidInput(f"limit must be at least 1, not {limit}.")
+    if type(limit) is not int or limit < 1:
+        raise InvalidInput(f"limit must be at least 1, and a whole number, not {limit!r:.80}.")
 
 
 def stamp(context: Context) -> tuple[str, str | None]:

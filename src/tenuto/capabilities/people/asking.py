@@ -9,7 +9,7 @@ from tenuto.capabilities._core.schemas import problems, same, schema_of
 from tenuto.capabilities._core.values import plain
 from tenuto.capabilities.people.escalation import Rung, people_of, planned
 from tenuto.capabilities.people.questions import ON_TIMEOUT, OnTimeout, Question, encoded, expiry
-from tenuto.capabilities.people.times import When, WorkingTime
+from tenuto.capabilities.people.times import Calendar, When, WorkingTime
 from tenuto.errors import InvalidInput, TooLarge
 from tenuto.kernel import keys
 from tenuto.kernel.durations import Duration, moment
@@ -48,7 +48,7 @@ class AskOptions(TypedDict, total=False):
     remember: bool | None
 
 
-def new_question(  # noqa: C901, PLR0913 - the fields of a question
+def new_question(  # noqa: C901, PLR0912, PLR0913 - the fields of a question
     question_id: str,
     text: str,
     now: float,
@@ -78,7 +78,9 @@ def new_question(  # noqa: C901, PLR0913 - the fields of a question
     """Return a new pending question, validated."""
     if not isinstance(text, str) or not text.strip():
         raise InvalidInput("A question must be a non-empty str that says what to decide.")
-    if choices is not None and (isinstance(choices, str) or not choices):
+    if not isinstance(evidence, list | tuple):
+        raise InvalidInput(f"evidence must be a list, not {evidence!r:.80}. Nothing was asked.")
+    if choices is not None and (not isinstance(choices, list | tuple) or not choices):
         raise InvalidInput("choices must be a list with at least one choice. Leave it out for a free answer.")
     if choices is not None and schema is not None:
         raise InvalidInput("Pass either choices or schema.")
@@ -88,6 +90,8 @@ def new_question(  # noqa: C901, PLR0913 - the fields of a question
         raise InvalidInput(f"quorum must be a number of people, 1 or more, not {quorum!r}.")
     if remember not in (None, True, False):
         raise InvalidInput(f"remember must be True or False, not {remember!r}.")
+    if policy is not None and not isinstance(policy, str):
+        raise InvalidInput(f"policy must be a text, not {policy!r:.80}.")
     if key is not None:
         keys.name(key, "key")
     people = people_of(to)
@@ -114,6 +118,7 @@ def new_question(  # noqa: C901, PLR0913 - the fields of a question
         asked_by=asked_by,
         remember=bool(subjects_of(about, blocks)) if remember is None else remember,
         timers=plan.timers,
+        calendar=calendar.stored() if isinstance(calendar, Calendar) else None,
     )  # fmt: skip
     if on_timeout == "default":
         must_fit(question, default, "The default")

@@ -4,17 +4,20 @@ Level 0 is `to`; each further level is a rung. Names alone get the time of the d
 rung at the deadline, to the second one deadline later, and so on; when the last has had its time, `on_timeout` applies.
 Rungs with times of their own are counted from the asking, and the deadline is then the end.
 
-All timers of a question are known when it is asked. Each level is warned when 50 % and 90 % of its time have passed.
-If nothing fired timers for a while, the next level is asked late and still gets its full time: the timers after it move.
+All timers of a question are known when it is asked. Each level is warned when 50 % and 90 % of its time have passed, by
+its calendar if there is one. If nothing fired timers for a while, the next level is asked late and still gets its full
+time: the timers after it move. A `Calendar` is stored with the question and counts that time too; another calendar is
+an object of the asker's process, so after it the timers move by the whole delay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from tenuto.capabilities.people.questions import Level, OnTimeout, Question, Timer, expiry
-from tenuto.capabilities.people.times import When, WorkingTime, counted, is_length, time_of
+from tenuto.capabilities.people.times import Calendar, When, WorkingTime, counted, is_length, time_of, worked
 from tenuto.errors import InvalidInput
 from tenuto.kernel import keys
 from tenuto.kernel.durations import Duration, moment, seconds
@@ -42,14 +45,15 @@ class Plan(NamedTuple):
 
 def people_of(to: Any, what: str = "to") -> list[str]:
     """Return names, given as one or several."""
-    given = [to] if isinstance(to, str) else list(to or ())
-    return [keys.name(one, what) for one in given]
+    if to is not None and not isinstance(to, str | list | tuple | set | frozenset):
+        raise InvalidInput(f"{what} must be a name or a list of names, not {to!r:.80}. Nothing was written.")
+    return [keys.name(one, what) for one in ([to] if isinstance(to, str) else to or ())]
 
 
 def rungs_of(given: Sequence[Any]) -> list[Rung]:
     """Return rungs: names, lists of names, `("4h", "lead")`, dicts or `Rung`s."""
-    if isinstance(given, str):
-        raise InvalidInput(f"escalate must be a list of levels, for example [{given!r}].")
+    if not isinstance(given, list | tuple):
+        raise InvalidInput(f'escalate must be a list of levels, for example ["lead", "cfo"], not {given!r:.80}.')
     found: list[Rung] = []
     for one in given:
         if isinstance(one, Rung):
@@ -97,7 +101,7 @@ def planned(
         if again is not None and again < 1:
             raise InvalidInput(f"repeat must be at least 1 s, not {one.repeat!r}.")
         levels.append(Level(people_of(one.to, "level of escalate"), moment(at), again))
-    return Plan(due, levels, _timers(levels, bounds, on_timeout))
+    return Plan(due, levels, _timers(levels, bounds, on_timeout, calendar))
 
 
 def _validate(to: list[str], rungs: list[Rung], deadline: When | None, on_timeout: OnTimeout) -> None:
@@ -121,13 +125,18 @@ def _validate(to: list[str], rungs: list[Rung], deadline: When | None, on_timeou
         asked |= set(people)
 
 
-def _timers(levels: list[Level], bounds: list[float], on_timeout: OnTimeout) -> list[Timer]:
+def _timers(
+    levels: list[Level], bounds: list[float], on_timeout: OnTimeout, calendar: WorkingTime | None
+) -> list[Timer]:
     timers: list[Timer] = []
     for number, level in enumerate(levels):
         begin = bounds[number]
         end = bounds[number + 1] if number + 1 < len(bounds) else None
         if end is not None:
-            timers += [Timer(begin + (end - begin) * share / 100, "warn", number, share) for share in WARNINGS]
+            length = worked(begin, end, calendar)
+            by = calendar if length else None  # a deadline on a Sunday has no working time before it
+            length = length or end - begin
+            timers += [Timer(counted(begin, length * share / 100, by), "warn", number, share) for share in WARNINGS]
             last = "overdue" if on_timeout == "wait" else "expire"
             timers.append(Timer(end, "escalate" if number + 1 < len(levels) else last, number + 1))  # type: ignore[arg-type]
         if level.repeat is not None:
@@ -148,21 +157,28 @@ class Fired(NamedTuple):
 def fired(question: Question, now: float) -> Fired | None:
     """Return what the timers that are due change, or None if none is.
 
-    An escalation or expiry that is due replaces the warnings and reminders before it.
+    An escalation or expiry that is due replaces the warnings and reminders before it. A reminder that another message to
+    the same people replaces is due again one interval later.
     """
     due = [one for one in question.timers if one.at <= now]
     if not question.open or not due:
         return None
     at = next((n for n, one in enumerate(due) if one.kind in ("escalate", "expire", "overdue")), len(due) - 1)
     timer, rest = due[at], question.timers[at + 1 :]
+    replaced = [one._replace(at=now + one.value) for one in due if one.kind == "remind"]
     people = question.levels[min(timer.level, len(question.levels) - 1)].to if question.levels else question.assignees
     if timer.kind == "escalate":
         late = now - timer.at
-        if late > _LATE:  # it fired late: the people of this level still get their whole time
-            rest = [one._replace(at=one.at + late) for one in rest]
+        levels = question.levels
         rest = [one for one in rest if one.level >= timer.level]
+        if late > _LATE:  # it fired late: the people of this level still get their whole time
+            moved = _moved(timer.at, now, question.calendar)
+            rest = sorted(one._replace(at=moved(one.at)) for one in rest)
+            levels = [one if n < timer.level else one._replace(at=_at(moved, one.at)) for n, one in enumerate(levels)]
         assignees = list(dict.fromkeys([*question.assignees, *people]))
-        new = question._replace(level=timer.level, assignees=assignees, timers=rest, expires_at=expiry(rest))
+        new = question._replace(
+            level=timer.level, assignees=assignees, levels=levels, timers=rest, expires_at=expiry(rest)
+        )
         return Fired(new, "escalated", people, {"to": people, "level": timer.level})
     if timer.kind == "expire":
         answer = question.default if question.on_timeout == "default" else None
@@ -171,10 +187,22 @@ def fired(question: Question, now: float) -> Fired | None:
     if timer.kind == "remind":
         again = timer._replace(at=now + timer.value)
         return Fired(question._replace(timers=sorted([*rest, again])), "reminded", people, {"to": people})
-    new = question._replace(timers=rest)
+    new = question._replace(timers=sorted([*question.timers[len(due) :], *replaced]))
     if timer.kind == "overdue":
         return Fired(new, "overdue", question.assignees, {})
     return Fired(new, "warned", people, {"to": people, "share": timer.value})
+
+
+def _moved(planned: float, now: float, calendar: dict[str, Any] | None) -> Callable[[float], float]:
+    """Return what moves a later time as much as a timer was late; by a calendar it keeps its working time after it."""
+    if calendar is None:
+        return lambda at: at + now - planned
+    hours = Calendar(**calendar)
+    return lambda at: counted(now, worked(planned, at, hours), hours)
+
+
+def _at(moved: Callable[[float], float], at: datetime) -> datetime:
+    return moment(moved(at.timestamp()))
 
 
 def acknowledged(question: Question, by: str, now: float) -> Question:

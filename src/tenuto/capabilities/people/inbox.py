@@ -10,16 +10,16 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, NamedTuple
 
 from tenuto.capabilities._core.base import Context, Timed, must_limit, page_after, scan_all
 from tenuto.capabilities._core.firing import fire_each
 from tenuto.capabilities._core.gates import QUESTION
 from tenuto.capabilities._core.schemas import same
 from tenuto.capabilities._core.values import plain
-from tenuto.capabilities.people import records
+from tenuto.capabilities.people import groups, records
 from tenuto.capabilities.people.asking import AskOptions, must_fit, new_question, subjects_of
-from tenuto.capabilities.people.escalation import acknowledged, fired, people_of
+from tenuto.capabilities.people.escalation import acknowledged, fired
 from tenuto.capabilities.people.questions import (
     OPEN,
     STATUSES,
@@ -36,16 +36,24 @@ from tenuto.capabilities.people.questions import (
 from tenuto.capabilities.people.tokens import Approval, new_token, read_token
 from tenuto.errors import Conflict, InvalidInput, NotFound
 from tenuto.kernel import codec, keys
-from tenuto.kernel.contract import AnyCheck, Check, Delete, Put, Record, Write
+from tenuto.kernel.contract import AnyCheck, Check, Put, Record, Write
 from tenuto.kernel.durations import Duration, moment, seconds
 from tenuto.kernel.transact import backoff, commit_once
 from tenuto.kernel.work import Sleep, Work, on_store
 
-_GROUP: Final = keys.pack("inbox", "group")
 Notices = Callable[[Question, str, Sequence[str], Any], list[Write]]
 """Returns the outbox entries that tell people about a change of a question."""
 Routed = Callable[[Sequence[str], AskOptions], AskOptions]
 """Adds to the options of a question what the route for its subjects says."""
+
+
+class _Change(NamedTuple):
+    """What a method makes of a question, and what must still hold when that is committed."""
+
+    question: Question
+    what: str
+    details: Any
+    checks: Sequence[AnyCheck] = ()
 
 
 class Inbox(Timed):
@@ -87,12 +95,15 @@ class Inbox(Timed):
     ) -> tuple[Question, list[AnyCheck], list[Write]]:
         """Return a new question and what asks it; without writes if its key was asked before."""
         if options.get("key") is not None:
-            known, _ = self._look(keys.name(question_id, "key"))
+            known, version = self._look(keys.name(question_id, "key"))
             if known is not None and known.text != text:
                 raise Conflict(
                     f"The key {question_id!r} belongs to another question: {known.text!r:.200}. Use another key.",
                     [question_key(question_id)],
                 )
+            if known is not None and run is not None and known.open and run not in (known.run, *known.runs):
+                waiting = known._replace(runs=[*known.runs, run])  # so that the answer wakes this run too
+                return waiting, [Check(question_key(known.id), version)], [records.put(waiting)]
             if known is not None:
                 return known, [], []
         routed = self._routed(subjects_of(options.get("about"), options.get("blocks")), options)
@@ -108,6 +119,9 @@ class Inbox(Timed):
             remembered=self._recalled(text, subjects) if subjects else (),
             **routed,
         )
+        if question.quorum > 1:
+            people = [*question.assignees, *(name for level in question.levels for name in level.to)]
+            groups.must_reach(self._kernel, list(dict.fromkeys(people)), question.quorum)
         more = self._notices(question, "asked", question.assignees, None)
         details = {"to": question.assignees, "text": text, "blocks": question.blocks}
         checks, writes = records.change(self._context, None, 0, question, "asked", details=details, more=more)
@@ -145,7 +159,11 @@ class Inbox(Timed):
         if status is not None and status not in STATUSES:
             raise InvalidInput(f"status must be one of {', '.join(STATUSES)}, or None; not {status!r}.")
         wanted = None if status is None else OPEN if status == "pending" else (status,)
-        names = set() if to is None else {to, *(name for name, people in self.groups().items() if to in people)}
+        names = (
+            set()
+            if to is None
+            else {keys.name(to, "person"), *(name for name, people in self.groups().items() if to in people)}
+        )
         found: list[Question] = []
         for record in self._records(listed=status in OPEN):
             question = question_of(record)
@@ -153,7 +171,7 @@ class Inbox(Timed):
                 continue
             if names and names.isdisjoint(question.assignees):
                 continue
-            if run in (None, question.run) and blocks in (None, question.blocks):
+            if run in (None, question.run, *question.runs) and blocks in (None, question.blocks):
                 found.append(question)
         found.sort(key=lambda one: (one.asked_at, one.id))
         return [*self._with_due(page_after(found, lambda one: one.id, after, limit))]
@@ -203,21 +221,22 @@ class Inbox(Timed):
     ) -> Work[Question]:
         stored = plain(stored_answer(answer), "answer")
 
-        def answered(question: Question, now: float) -> tuple[Question, str, Any]:
+        def answered(question: Question, now: float) -> _Change:
             self._must_be_open(question)
             if approval is not None and self._kernel.read([approval.used_key])[0] is not None:
                 raise Conflict("This approval link was already used; nothing was written. Ask for a new one.")
             if not (isinstance(answer, Happened) and question.step is not None):
                 must_fit(question, stored, "The answer")
-            self._may_decide(question, by)
+            allowed = self._may_decide(question, by)
             votes = [one for one in question.votes if one.by != by] + [Vote(by or "", stored, moment(now))]
             voted = question._replace(votes=votes)
-            if sum(same(one.answer, stored) for one in votes) < question.quorum:
-                return voted, "voted", {"answer": stored}
+            # The vote of someone who has left the group meanwhile no longer counts.
+            if sum(allowed.have(one.by) and same(one.answer, stored) for one in votes) < question.quorum:
+                return _Change(voted, "voted", {"answer": stored}, allowed.checks)
             done = voted._replace(
                 status="answered", answer=stored, by=by, answered_at=moment(now), timers=[], expires_at=None
             )
-            return done, "answered", {"answer": stored}
+            return _Change(done, "answered", {"answer": stored}, allowed.checks)
 
         return (yield from self._change(question_id, answered, by, approval))
 
@@ -226,10 +245,10 @@ class Inbox(Timed):
         """Record durably that a person looks after a question: it is not escalated any further."""
         keys.name(by, "by")
 
-        def taken(question: Question, now: float) -> tuple[Question, str, Any]:
+        def taken(question: Question, now: float) -> _Change:
             self._must_be_open(question)
-            self._may_decide(question, by)
-            return acknowledged(question, by, now), "acknowledged", None
+            allowed = self._may_decide(question, by)
+            return _Change(acknowledged(question, by, now), "acknowledged", None, allowed.checks)
 
         return (yield from self._change(question_id, taken, by))
 
@@ -240,20 +259,20 @@ class Inbox(Timed):
         An expired question whose gate is still closed can be cancelled too.
         """
 
-        def cancelled(question: Question, now: float) -> tuple[Question, str, Any]:
+        def cancelled(question: Question, now: float) -> _Change:
             if question.blocking is None:
                 self._must_be_open(question)
             ended = question._replace(
                 status="cancelled", by=by, answered_at=moment(now), timers=[], expires_at=None, answer=None
             )
-            return ended, "cancelled", None
+            return _Change(ended, "cancelled", None)
 
         return (yield from self._change(question_id, cancelled, by))
 
     def _change(
         self,
         question_id: str,
-        decide: Callable[[Question, float], tuple[Question, str, Any]],
+        decide: Callable[[Question, float], _Change],
         by: str | None,
         approval: Approval | None = None,
     ) -> Work[Question]:
@@ -261,12 +280,12 @@ class Inbox(Timed):
         delays = backoff()
         while True:
             old, version = self._found(question_id)
-            new, what, details = decide(old, self._kernel.now())
+            new, what, details, guards = decide(old, self._kernel.now())
             new = new._replace(changes=old.changes + 1)
             ended = [] if new.open else [*self._notices(new, what, new.assignees, details), *self._resuming(new)]
             checks, writes = records.change(self._context, old, version, new, what, by=by, details=details, more=ended)
             more_checks, learned = self._learned(new)
-            checks, writes = [*checks, *more_checks], [*writes, *learned]
+            checks, writes = [*checks, *guards, *more_checks], [*writes, *learned]
             if approval is not None:
                 checks.append(Check(approval.used_key, 0))
                 writes.append(Put(approval.used_key, codec.encode(None)))
@@ -278,27 +297,27 @@ class Inbox(Timed):
                 return new
 
     def _resuming(self, question: Question) -> Sequence[Write]:
-        """Return the writes that make the run due that asked a closed question."""
-        return () if question.run is None else self._waking(question.run, question.status)
+        """Return the writes that make the runs due that wait for a closed question."""
+        waiting = [*([question.run] if question.run is not None else []), *question.runs]
+        woken = [write for run in waiting for write in self._waking(run, question.status)]
+        return list({write[0]: write for write in reversed(woken)}.values())  # of two runs with one parent
 
-    def _may_decide(self, question: Question, by: str | None) -> None:
+    def _may_decide(self, question: Question, by: str | None) -> groups.Deciders:
         """Raise unless this person may answer: the members of a group that has members, or anyone."""
         if by is None and not question.assignees and question.quorum == 1:
-            return
+            return groups.Deciders(None, [])
         if by is None:
             raise InvalidInput(
                 f"The question {question.id!r} needs to know who answers; nothing was written. Pass by=, a person's name."
             )
         keys.name(by, "by")
-        groups = {one: self._members(one) for one in question.assignees}
-        if not any(groups.values()):
-            return
-        allowed = {name for one, members in groups.items() for name in (members or [one])}
-        if by not in allowed:
+        allowed = groups.deciders(self._kernel, question.assignees)
+        if not allowed.have(by):
             raise InvalidInput(
                 f"{by!r} may not answer the question {question.id!r}; nothing was written. It is asked of "
-                f"{', '.join(sorted(allowed))}."
+                f"{', '.join(sorted(allowed.names or ()))}."
             )
+        return allowed
 
     # -- approval links --------------------------------------------------------------------------------------------
 
@@ -327,6 +346,7 @@ class Inbox(Timed):
     @on_store
     def fire(self, *, limit: int = 100) -> Work[int]:
         """Fire timers that are due, up to `limit`, each once across replicas; return how many. Workers do this too."""
+        must_limit(limit)
         ids = records.due(self._kernel, self._kernel.now(), limit)
         random.shuffle(ids)  # replicas that look at the same time begin with different ones
         return (yield from fire_each(ids, self._fire))
@@ -351,19 +371,11 @@ class Inbox(Timed):
     @on_store
     def group(self, name: str, members: Sequence[str]) -> Work[None]:
         """Set the members of a group durably: only they may answer its questions. Without members, anyone may."""
-        where, people = _GROUP + keys.named(name, "group"), people_of(members, "member")
-        if len(set(people)) < len(people):
-            raise InvalidInput(f"The group {name!r} names a person twice.")
-        write: Write = Put(where, codec.encode(people)) if people else Delete(where)
-        yield from commit_once(self._kernel, [], [write])
+        yield from commit_once(self._kernel, [], [groups.changed(name, members)])
 
     def groups(self) -> dict[str, Sequence[str]]:
         """Return the members of each group, by name."""
-        return {str(keys.unpack(one.key)[-1]): codec.decode(one.value) for one in scan_all(self._kernel, _GROUP)}
-
-    def _members(self, name: str) -> Sequence[str]:
-        record = self._kernel.read([_GROUP + keys.pack(name)])[0]
-        return [] if record is None else codec.decode(record.value)
+        return groups.all_groups(self._kernel)
 
     # -- shared ----------------------------------------------------------------------------------------------------
 

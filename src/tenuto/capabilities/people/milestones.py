@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, get_args
 
-from tenuto.capabilities._core.base import Context, Timed, scan_all, stamp
+from tenuto.capabilities._core.base import Context, Timed, must_limit, scan_all, stamp
 from tenuto.capabilities._core.firing import fire_each
 from tenuto.capabilities._core.values import plain
 from tenuto.capabilities.people.asking import AskOptions, new_question
@@ -171,6 +171,7 @@ class Milestones(Timed):
     @on_store
     def fire(self, *, limit: int = 100) -> Work[int]:
         """Miss the milestones that are past due, each once across replicas; return how many. Workers do this too."""
+        must_limit(limit)
         return (yield from fire_each(self._due(limit), self._fire))
 
     def _due(self, limit: int) -> Sequence[str]:

@@ -94,6 +94,10 @@ class Question(NamedTuple):
     remember: bool = False
     """The answer becomes a memory."""
     timers: list[Timer] = []  # noqa: RUF012 - the same
+    calendar: dict[str, Any] | None = None
+    """The business hours by which its times are counted, if they are those of a `Calendar`."""
+    runs: list[str] = []  # noqa: RUF012 - the same
+    """The other runs that wait for its answer: they asked with the same key."""
     changes: int = 0
     """How often it has changed; it numbers the notifications."""
     due: str | None = None

@@ -44,7 +44,7 @@ def change(  # noqa: PLR0913 - what one change consists of
 ) -> tuple[list[AnyCheck], list[Write]]:
     """Return the checks and writes that change a question, or ask it if there is no old one."""
     checks: list[AnyCheck] = [Check(question_key(new.id), version)]
-    writes: list[Write] = [Put(question_key(new.id), encoded(new))]
+    writes: list[Write] = [put(new)]
     listed = PENDING + keys.pack(new.id)
     if old is None:
         writes.append(Put(listed, codec.encode(None)))
@@ -78,6 +78,11 @@ def _about(subject: str, question: Question) -> bytes:
 
 def _due(at: float, question_id: str) -> bytes:
     return _DUE + keys.pack(int(at * 1000), question_id)
+
+
+def put(question: Question) -> Put:
+    """Return the write that stores an open question, whose timers and gate stay as they are."""
+    return Put(question_key(question.id), encoded(question))
 
 
 def due(kernel: Backend, now: float, limit: int) -> list[str]:

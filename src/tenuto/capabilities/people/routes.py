@@ -87,6 +87,7 @@ class Routes(Timed):
 
     def find(self, *subjects: str) -> Route | None:
         """Return the route of a question about these subjects, or None."""
+        people_of(subjects, "subject")  # validates
         found = [one for one in self.list() if any(fnmatchcase(subject, one.about) for subject in subjects)]
         return max(found, key=lambda one: (sum(char not in "*?" for char in one.about), one.about), default=None)
 

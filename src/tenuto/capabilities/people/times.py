@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from zoneinfo import ZoneInfo
 
 from tenuto.errors import InvalidInput
@@ -18,7 +18,9 @@ from tenuto.kernel.durations import Duration, moment, seconds
 
 When = Duration | datetime | date
 _DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_LAST: Final = 9_000
 _ISO: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_MOST: Final = 100 * 366 * 86_400.0
 _LONGEST: Final = 366 * 20
 """A calendar that gives no working time in so many days has none."""
 
@@ -55,6 +57,13 @@ class Calendar:
         if opens >= closes:
             raise InvalidInput(f"opens must be before closes, not {self.opens} and {self.closes}.")
 
+    def stored(self) -> dict[str, Any]:
+        """Return the arguments that make this calendar again."""
+        return {
+            "days": list(self.days), "opens": self.opens, "closes": self.closes, "timezone": self.timezone,
+            "holidays": [_date(one).isoformat() for one in self.holidays],
+        }  # fmt: skip
+
     def add(self, start: datetime, length: timedelta) -> datetime:
         """Return the time when `length` of business hours after `start` has passed."""
         zone = ZoneInfo(self.timezone)
@@ -75,9 +84,31 @@ class Calendar:
 
 def counted(start: float, length: float, calendar: WorkingTime | None) -> float:
     """Return the time `length` seconds after `start`, of working time if there is a calendar."""
+    if length > _MOST:
+        raise InvalidInput("A time may be up to 100 years away. Nothing was written.")
     if calendar is None:
         return start + length
-    return calendar.add(moment(start), timedelta(seconds=length)).timestamp()
+    try:
+        end = calendar.add(moment(start), timedelta(seconds=length))
+    except (AttributeError, TypeError) as error:
+        raise InvalidInput(f"calendar must be a Calendar, or have add(start, length): {error}.") from error
+    if not isinstance(end, datetime) or end.tzinfo is None or end.timestamp() < start:
+        raise InvalidInput(f"The calendar must return a later datetime with a time zone, not {end!r}.")
+    return end.timestamp()
+
+
+def worked(start: float, end: float, calendar: WorkingTime | None) -> float:
+    """Return the seconds between two times, of working time if there is a calendar: to the second."""
+    least, most = 0.0, max(end - start, 0.0)
+    if calendar is None:
+        return most
+    while most - least > 0.5:  # a calendar says only where a length ends
+        middle = (least + most) / 2
+        if counted(start, middle, calendar) <= end:
+            least = middle
+        else:
+            most = middle
+    return float(round(least))
 
 
 def is_length(when: When) -> bool:
@@ -94,6 +125,8 @@ def time_of(when: When, now: float, calendar: WorkingTime | None = None, what: s
             day = _date(when.strip() if isinstance(when, str) else when)
         except ValueError as error:
             raise InvalidInput(f"A {what} must be a date that exists, not {when!r}.") from error
+        if day.year > _LAST:
+            raise InvalidInput(f"A {what} must be before the year {_LAST + 1}, not {when!s}. Nothing was written.")
         at = datetime.combine(day + timedelta(days=1), time(), _zone(calendar)).timestamp()
     else:
         length = seconds(when, what)

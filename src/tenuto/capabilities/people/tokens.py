@@ -53,7 +53,7 @@ def read_token(context: Context, token: str) -> Approval:
     record = context.kernel.read([SIGNING_KEY])[0]
     try:
         payload, signature = (_raw(part) for part in token.split("."))
-    except (ValueError, AttributeError):
+    except (ValueError, TypeError, AttributeError):
         payload, signature = b"", b""
     key = b"" if record is None else codec.decode(record.value)
     if not payload or not key or not hmac.compare_digest(_signature(key, payload), signature):

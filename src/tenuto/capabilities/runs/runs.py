@@ -238,7 +238,7 @@ class Runs(Timed):
                 break
         for kind, ref in head.waits:
             asked = self._engine.inbox._look(ref)[0] if kind == "question" else None
-            if asked is not None and asked.run == run_id:  # not the question of another run with the same key
+            if asked is not None and asked.run == run_id and not asked.runs:  # no other run waits for it
                 try:
                     yield from work_of(self._engine.inbox.cancel)(ref)
                 except Conflict:

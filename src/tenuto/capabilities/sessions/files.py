@@ -1,8 +1,15 @@
 """Progress documents in files: Markdown, and feature lists in JSON.
 
-Writing takes in what was edited in the file, by a three-way merge with the text that the file had before. Order of
-writes: the merged document, then the file (replaced atomically), then the git commit, then the record of the file's
-text. After a crash between any two of them, the next call finds the merged text in both places and continues.
+Writing takes in what was edited in the file, by a three-way merge with the text that the file had before.
+
+Keys, below the tenant: `(name, "progress", "file", digest)` is the text that a file of this machine, named by a digest of
+its path, had when it was last equal to the document; with `"next"` at the end, the text that is being written to it;
+`(name, "file", "token")` and `(name, "file", "beat")` are the lease of the process that reads or writes files of the document.
+Without it an older text could replace a newer one, and would look like an edit.
+
+Order of writes: the merged document, the text to come, the file (replaced atomically), the git commit, then the text of
+the file, which deletes the text to come. After a crash between any two of them the file has either text, so the next call
+knows what was edited since.
 """
 
 from __future__ import annotations
@@ -12,25 +19,36 @@ import hashlib
 import json
 import os
 import socket
+from collections.abc import Callable, Sequence
+from difflib import SequenceMatcher
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from tenuto.capabilities._core.base import commit as committed
+from tenuto.capabilities.leases import Lease
 from tenuto.capabilities.sessions import git, markdown
 from tenuto.capabilities.sessions.markdown import Entry, Markdown
 from tenuto.capabilities.sessions.three_way import Overlap, merge
 from tenuto.errors import Conflict, InvalidInput, NotFound
 from tenuto.kernel import codec, keys
-from tenuto.kernel.contract import Put
-from tenuto.kernel.transact import commit_once
-from tenuto.kernel.work import Work
+from tenuto.kernel.contract import Delete, Put, Write
+from tenuto.kernel.work import Work, work_of
 
 if TYPE_CHECKING:
     from tenuto.capabilities.sessions.progress import Progress
 
 
+T = TypeVar("T")
+_PATIENCE: Final = 60.0
+"""Seconds to wait for another process that writes a file of the same document."""
+
+
 def read_file(progress: Progress, path: str | os.PathLike[str]) -> Work[None]:
     """Take in what was edited in a file."""
-    place = Path(path)
+    yield from _alone(progress, lambda held: _read(progress, Path(path), held))
+
+
+def _read(progress: Progress, place: Path, held: Lease) -> Work[None]:
     text = _text_of(place)
     if text is None:
         raise NotFound(f"There is no file {place}. Write the document first with p.write({str(place)!r}).")
@@ -38,27 +56,53 @@ def read_file(progress: Progress, path: str | os.PathLike[str]) -> Work[None]:
         yield from progress._change(lambda doc: _absorb(doc, _features(text, place)[0], place.name))
         return
     yield from _merged(progress, place, text)
-    yield from _remember(progress, place, text)
+    yield from _remember(progress, place, text, held)
 
 
 def write_file(progress: Progress, path: str | os.PathLike[str], *, commit: bool) -> Work[bool]:
     """Write the document to a file, with what was edited there; return whether the file changed."""
-    place = Path(path)
-    before = _text_of(place)
-    if is_features(place):
-        features, whole = ([], None) if before is None else _features(before, place)
-        doc = yield from progress._change(lambda doc: _absorb(doc, features, place.name))
-        after = _json_of(doc, features, whole)
-    else:
-        doc = yield from _merged(progress, place, before)
-        after = doc.text
-    if after != before:
-        _replace(place, after)
+    changed: bool = yield from _alone(progress, lambda held: _written(progress, Path(path), held, commit=commit))
+    return changed
+
+
+def _written(progress: Progress, place: Path, held: Lease, *, commit: bool) -> Work[bool]:
+    while True:
+        before = _text_of(place)
+        after = yield from _taken_in(progress, place, before)
+        if after == before:
+            break
+        _ = held.check  # raises if the lease was lost
+        if not is_features(place):
+            yield from _put(progress, place, held, [Put(_next(progress, place), codec.encode(after))])
+        if _text_of(place) == before and not held.lost:
+            _replace(place, after)
+            break
+        if not is_features(place):  # it was edited meanwhile: look again
+            yield from _put(progress, place, held, [Delete(_next(progress, place))])
     if commit:
         yield from git.commit_change(place, progress.name, progress.history)
     if not is_features(place):
-        yield from _remember(progress, place, after)
+        yield from _remember(progress, place, after, held)
     return after != before
+
+
+def _taken_in(progress: Progress, place: Path, before: str | None) -> Work[str]:
+    """Take in what was edited in a file; return its new text."""
+    if not is_features(place):
+        return (yield from _merged(progress, place, before)).text
+    features, whole = ([], None) if before is None else _features(before, place)
+    doc = yield from progress._change(lambda doc: _absorb(doc, features, place.name))
+    return _json_of(doc, features, whole)
+
+
+def _alone(progress: Progress, work: Callable[[Lease], Work[T]]) -> Work[T]:
+    """Do something with the files of a document while no other process does."""
+    lease = Lease(progress._context, progress._renewer, progress.name, kind="file", ttl=10, wait=_PATIENCE)
+    yield from work_of(lease.acquire)()
+    try:
+        return (yield from work(lease))
+    finally:
+        yield from work_of(lease.release)()
 
 
 def name_in(path: str | os.PathLike[str]) -> str:
@@ -83,8 +127,7 @@ def is_features(path: Path) -> bool:
 
 def _merged(progress: Progress, place: Path, text: str | None) -> Work[Markdown]:
     """Bring the edits of a file into the document; return it."""
-    record = progress._context.kernel.read([_key(progress, place)])[0]
-    base = None if record is None else str(codec.decode(record.value))
+    base = None if text is None else _base(progress, place, text)
 
     def merged(doc: Markdown) -> list[Entry]:
         if text is None or text in (doc.text, base):
@@ -97,6 +140,20 @@ def _merged(progress: Progress, place: Path, text: str | None) -> Work[Markdown]
         return [Entry("edited", place.name)]
 
     return (yield from progress._change(merged))
+
+
+def _base(progress: Progress, place: Path, text: str) -> str | None:
+    """Return the text that a file had before it was edited.
+
+    After a crash while it was written, that is one of two: the one which the file's text is closer to.
+    """
+    next_one, last = progress._context.kernel.read([_next(progress, place), _key(progress, place)])
+    texts = [str(codec.decode(one.value)) for one in (next_one, last) if one is not None]
+    if next_one is None or text in texts:
+        return text if text in texts else texts[0] if texts else None
+    closeness = {one: SequenceMatcher(None, _lines(one), _lines(text), autojunk=False).ratio() for one in texts}
+    closest = max(texts, key=lambda one: closeness[one])
+    return closest if last is not None or closeness[closest] > 0.5 else None
 
 
 def _three_way(base: str | None, stored: str, text: str, place: Path) -> str:
@@ -135,17 +192,28 @@ def _converted(text: str, ending: str | None) -> str:
     return plain if ending == "\n" else plain.replace("\n", "\r\n")
 
 
-def _remember(progress: Progress, place: Path, text: str) -> Work[None]:
+def _remember(progress: Progress, place: Path, text: str, held: Lease) -> Work[None]:
     """Record the text of a file, the base of the next merge."""
     key, value = _key(progress, place), codec.encode(text)
-    record = progress._context.kernel.read([key])[0]
+    record, begun = progress._context.kernel.read([key, _next(progress, place)])
+    writes: list[Write] = [] if begun is None else [Delete(begun.key)]
     if record is None or record.value != value:
-        yield from commit_once(progress._context.kernel, [], [Put(key, value)])
+        writes.append(Put(key, value))
+    if writes:
+        yield from _put(progress, place, held, writes)
 
 
 def _key(progress: Progress, place: Path) -> bytes:
     named = f"{socket.gethostname()}\0{place.absolute()}".encode(errors="surrogateescape")
     return progress._stream + keys.pack("file", hashlib.blake2b(named, digest_size=16).digest())
+
+
+def _put(progress: Progress, place: Path, held: Lease, writes: Sequence[Write]) -> Work[None]:
+    yield from committed(progress._context, [], writes, held, str(place))
+
+
+def _next(progress: Progress, place: Path) -> bytes:
+    return _key(progress, place) + keys.pack("next")
 
 
 def _text_of(place: Path) -> str | None:

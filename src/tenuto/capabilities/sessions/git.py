@@ -46,7 +46,7 @@ def commit_change(place: Path, name: str, history: Callable[[int], Sequence[Prog
     if not (yield from _git(folder, "status", "--porcelain", "--", file)).strip():
         return False
     try:
-        last = yield from _git(folder, "log", "-20", "--format=%B", "--", file)
+        last = yield from _git(folder, "log", "-20", "--grep=^Progress-Change: ", "--format=%B", "--", file)
     except InvalidInput:
         last = ""  # there is no commit yet
     numbers = [int(number) for one, number in _TRAILER.findall(last) if one == name]
@@ -72,7 +72,7 @@ def _git(folder: str, *words: str) -> Work[str]:
     for delay in [*backoff(8, first=0.05, most=1.0), None]:
         try:
             done = subprocess.run(  # noqa: S603 - no shell, and the words are ours
-                ["git", "-C", folder, *words],  # noqa: S607 - the git of the user's PATH
+                ["git", "--literal-pathspecs", "-C", folder, *words],  # noqa: S607 - the git of the user's PATH
                 capture_output=True, text=True, encoding="utf-8", errors="replace", check=False, stdin=subprocess.DEVNULL,
             )  # fmt: skip
         except FileNotFoundError as error:

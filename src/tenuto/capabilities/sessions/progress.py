@@ -4,9 +4,9 @@ The document is Markdown text (`markdown.py` reads and changes it), so that peop
 (`files.py`) and nothing that they wrote is lost.
 
 Keys, below the tenant: `(name, "progress", "document")` is the document; the stream `(name, "progress")` its history;
-`("progress", "index", name)` lists documents; `(name, "progress", "file", digest)` is the text that a file of this
-machine, named by a digest of its path, had when both were last equal. Each change is one commit that checks the document's version and writes document and history line. After
-a conflict the change is applied again to the new document.
+`("progress", "index", name)` lists documents; the keys of its files are those of `files.py`. Each change is one commit
+that checks the document's version and writes document and history line. After a conflict the change is applied again to
+the new document.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from tenuto.capabilities._core.base import Context, Timed, stamp
+from tenuto.capabilities._core.renewal import Renewer
 from tenuto.capabilities.people import Inbox
 from tenuto.capabilities.runs import RunRecord, to_stored
 from tenuto.capabilities.sessions import digest, files, markdown, report
@@ -90,8 +91,17 @@ Change = Callable[[Markdown], Sequence[Entry]]
 class Progress(Timed):
     """The progress document of a task. Every method is atomic, and durable when it returns."""
 
-    def __init__(self, context: Context, name: str, goal: str | None, inbox: Inbox, recall: Recall | None) -> None:
+    def __init__(
+        self,
+        context: Context,
+        renewer: Renewer,
+        name: str,
+        goal: str | None,
+        inbox: Inbox,
+        recall: Recall | None,
+    ) -> None:
         self._context = context
+        self._renewer = renewer
         self._inbox = inbox
         self._recall = recall
         self.name = keys.name(name, "progress")
@@ -116,7 +126,7 @@ class Progress(Timed):
         best memories about the goal.
         """
         info = self.get()
-        asked = [one.text for one in self._inbox.list(limit=20) if one.run in (self.name, f"workflow:{self.name}")]
+        asked = [one.text for run in (self.name, f"workflow:{self.name}") for one in self._inbox.list(run=run)]
         query = " ".join(filter(None, (info.goal, info.next_action)))
         memories = self._recall(query) if self._recall is not None and query else ()
         return digest.digest(info, [*info.questions, *asked], memories, limit)

@@ -11,7 +11,7 @@ import os
 import re
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal, NamedTuple, get_args
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from tenuto.capabilities._core.base import scan_all
 from tenuto.errors import InvalidInput, MissingDriver
@@ -48,8 +48,7 @@ def new_channel(
     name: str, url: str, *, kind: str | None, secret: str | None, rate: str | None, links: str | None
 ) -> Channel:
     """Return a channel, validated; `InvalidInput` for one of an unknown kind."""
-    if not isinstance(url, str) or not url:
-        raise InvalidInput("A channel needs a URL.")
+    _must_be_texts(url=url or None, kind=kind, secret=secret, rate=rate, links=links)
     found = kind or _kind_of(url)
     if found not in get_args(Kind):
         raise InvalidInput(
@@ -74,6 +73,21 @@ def new_channel(
     if found == "apprise" and not _ENV.search(url):
         _must_know(url)
     return Channel(keys.name(name, "name"), url, found, secret and secret[4:], rate, links)  # type: ignore[arg-type]
+
+
+def _must_be_texts(*, url: Any, links: Any, **others: Any) -> None:
+    """Raise `InvalidInput` for what is no text, or no address."""
+    for what, value in {"links": links, **others}.items():
+        if value is not None and not isinstance(value, str):
+            raise InvalidInput(f"{what} must be a text, not {value!r:.80}; nothing was stored.")
+    if not isinstance(url, str):
+        raise InvalidInput("A channel needs a URL.")
+    try:
+        urlsplit(url)
+    except ValueError as error:
+        raise InvalidInput(f"{url!r:.80} is not a URL: {error}; nothing was stored. Correct it.") from error
+    if links is not None and not links.startswith(("http://", "https://")):
+        raise InvalidInput(f"links must be the http or https address of a server, not {links!r:.80}.")
 
 
 def _kind_of(url: str) -> str | None:
@@ -125,6 +139,8 @@ def mail_of(url: str) -> Mail:
         port = parts.port or (465 if parts.scheme == "smtps" else 25)
     except (KeyError, ValueError) as error:
         raise InvalidInput("An e-mail channel is smtp://user@host:port/?from=a@b&to=c@d.") from error
+    if any(not one.strip() or len(one.split()) > 1 for one in (sender, *to)):
+        raise InvalidInput("An e-mail address must not be empty or contain spaces or newlines; nothing was stored.")
     if not parts.hostname:
         raise InvalidInput("An e-mail channel needs a host: smtp://host/?from=a@b&to=c@d.")
     starttls = asked.get("starttls", ["0"])[0] not in ("0", "")
@@ -144,7 +160,7 @@ def from_environment(name: str) -> str:
             f"The environment variable {name} is not for channels; nothing was sent. Use one without TENUTO_ in front "
             "that $TENUTO_NOTIFY_VARIABLES permits."
         )
-    found = os.environ.get(name)
+    found = os.environ.get(name, "").strip()  # a secret from a file often ends with a newline
     if not found:
         raise InvalidInput(f"The environment variable {name} is not set in this process. Set it, then retry.")
     return found
@@ -153,6 +169,15 @@ def from_environment(name: str) -> str:
 def expanded(url: str) -> str:
     """Return a URL with its environment variables filled in."""
     return _ENV.sub(lambda one: from_environment(one[1]), url)
+
+
+def without_secrets(channel: Channel, text: str) -> str:
+    """Return a text with the values of the channel's environment variables replaced by their names."""
+    for name in [*_ENV.findall(channel.url), *([channel.secret] if channel.secret else [])]:
+        value = os.environ.get(name, "").strip()
+        for form in {value, quote(value, safe=""), unquote(value)} - {""}:
+            text = text.replace(form, f"${{{name}}}")
+    return text
 
 
 def channel_key(channel: Channel) -> bytes:

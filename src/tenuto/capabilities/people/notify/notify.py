@@ -10,10 +10,18 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-from tenuto.capabilities._core.base import Context, Timed
+from tenuto.capabilities._core.base import Context, Timed, must_limit
+from tenuto.capabilities.people.groups import members
 from tenuto.capabilities.people.inbox import Inbox
 from tenuto.capabilities.people.notify import outbox
-from tenuto.capabilities.people.notify.channels import Channel, channel_key, channels_of, encoded, new_channel
+from tenuto.capabilities.people.notify.channels import (
+    Channel,
+    channel_key,
+    channels_of,
+    encoded,
+    new_channel,
+    without_secrets,
+)
 from tenuto.capabilities.people.notify.messages import Message
 from tenuto.capabilities.people.notify.outbox import Notice
 from tenuto.capabilities.people.questions import Question
@@ -35,8 +43,8 @@ class Notify(Timed):
         inbox._notices = self._notices
 
     def _notices(self, question: Question, event: str, names: Sequence[str], details: Any) -> list[Write]:
-        members = {name: self._inbox._members(name) for name in names}
-        return outbox.notices(self._context, question, event, names, details, members)
+        teams = {name: members(self._kernel, name) for name in names}
+        return outbox.notices(self._context, question, event, names, details, teams)
 
     @on_store
     def to(
@@ -103,6 +111,7 @@ class Notify(Timed):
         Workers do this too. A failed one is retried after 10 s, then after twice as long each time up to an hour, and is
         dead after 12 attempts.
         """
+        must_limit(limit)
         return (yield from self._delivering(limit, math.inf))
 
     def _delivering(self, limit: int, patience: float) -> Work[int]:
@@ -139,7 +148,7 @@ class Notify(Timed):
         if claimed is None:
             return None
         buttons: list[tuple[str, str]] = []
-        person = not self._inbox._members(notice.name)  # a link is for one person, not for a group
+        person = not members(self._kernel, notice.name)  # a link is for one person, not for a group
         if channel is not None and channel.links is not None and question.open and person:
             token = yield from self._inbox._token(question.id, notice.name, _LINK_LIFE)
             page = f"{channel.links.rstrip('/')}/answer/{token}"
@@ -155,7 +164,7 @@ def _sent(channel: Channel, message: Message) -> Work[str | None]:
     try:
         yield Call(send, (channel, message), nullcontext, f"The delivery to {channel.name!r}")
     except Exception as error:  # noqa: BLE001 - it is recorded with the notification
-        return f"{type(error).__name__}: {error}"
+        return without_secrets(channel, f"{type(error).__name__}: {error}")
     return None
 
 

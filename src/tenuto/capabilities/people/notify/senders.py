@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import smtplib
 import ssl
 import time
@@ -62,6 +63,8 @@ def _post(url: str, body: bytes, headers: dict[str, str]) -> None:
             raise NotDelivered(f"HTTP {error.code}") from error
     except OSError as error:
         raise NotDelivered(f"{type(error).__name__}: {getattr(error, 'reason', error)}") from error
+    except (http.client.HTTPException, ValueError) as error:  # its text may be the address
+        raise NotDelivered(f"{type(error).__name__}: the address is invalid, or the answer is no HTTP") from error
 
 
 def _email(channel: Channel, message: Message) -> None:
