@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from standardwebhooks import Webhook
+from support.long import size
 from support.receivers import Receiver, http_receiver, smtp_receiver
 
 from tenuto import Conflict, InvalidInput, NotFound, Tenuto
@@ -286,19 +287,34 @@ def test_replicas_deliver_each_notification_once(
     agent: Tenuto, client: Callable[..., Tenuto], clock: Any, receiver: Receiver
 ) -> None:
     agent.notify.to("lead", receiver.url, secret="env:HOOK_SECRET")
-    replicas = [client(f"r{n}") for n in range(4)]
-    for n in range(12):
-        agent.ask(f"Pay {n}?", to="ann", deadline="1h", escalate=["lead"])
-    receiver.status = 503  # the receiver is down for an hour
+    count, replicas = size(12, 200), [client(f"r{n}") for n in range(size(4, 10))]
+    asked = [agent.ask(f"Pay {n}?", to="ann", deadline="1h", escalate=["lead"]) for n in range(count)]
     clock.advance(3_601)
+    receiver.status = 503  # the receiver is down for an hour
 
     def work(replica: Tenuto) -> int:
-        return replica.inbox.fire() + 0 * replica.notify.deliver()
+        fired = 0
+        while found := replica.inbox.fire():
+            fired += found
+        replica.notify.deliver()
+        return fired
 
-    with ThreadPoolExecutor(4) as pool:
-        assert sum(pool.map(work, replicas)) == 12
-        clock.advance(3_600)
+    with ThreadPoolExecutor(len(replicas)) as pool:
+        assert sum(pool.map(work, replicas)) == count
+        for _ in range(4):
+            clock.advance(900)
+            list(pool.map(work, replicas))
+        assert receiver.got == []
+        assert len(agent.notify.outbox()) >= count
         receiver.status = 204
-        assert sum(pool.map(lambda replica: replica.notify.deliver(), replicas)) == 12
-    assert len(receiver.ids) == len(set(receiver.ids)) == 12
-    assert agent.notify.outbox() == []
+        while agent.notify.outbox():
+            clock.advance(60)
+            list(pool.map(lambda replica: replica.notify.deliver(limit=1_000), replicas))
+    told = [json.loads(body) for _, body in receiver.got]
+    escalated = [one["data"]["id"] for one in told if one["type"] == "question.escalated"]
+    assert sorted(escalated) == sorted(one.id for one in asked), "each was notified of once"
+    assert len(receiver.ids) == len(set(receiver.ids))
+    for one in asked:
+        whats = [event.what for event in agent.inbox.history(one.id)]
+        assert whats.count("escalated") == 1
+    assert agent.notify.dead() == []
