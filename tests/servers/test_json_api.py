@@ -238,6 +238,29 @@ def test_a_person_answers_by_a_link(served: Any) -> None:
     assert served.post(link, b"choice=0", key=None).status == 409, "a link is used once"
 
 
+def test_the_page_of_a_link_has_what_it_takes_to_decide_and_takes_what_the_schema_wants(served: Any) -> None:
+    agent = served.agent()
+    first = agent.ask("Invoice 1 lacks a receipt", to="ann", about="vendor:acme")
+    agent.inbox.answer(first.id, "approve", by="ann")
+    asked = agent.ask(
+        "Which discount?", to="ann", about="vendor:acme", evidence=["scan <7>"], policy="At most 25 %.", blocks="deal:7",
+        schema={"type": "object", "properties": {"discount": {"type": "number"}}, "required": ["discount"]},
+    )  # fmt: skip
+    link = served.link(asked.id, by="ann")
+    page = served.get(link, key=None).body.decode()
+    for shown in ("scan &lt;7&gt;", "At most 25 %.", "deal:7", "approve", "discount", "Last time"):
+        assert shown in page, shown
+    for wrong in (b"answer=a+lot", b"answer=25", b"answer=%7B%22discount%22%3A+%22x%22%7D"):
+        assert served.post(link, wrong, key=None).status == 400
+    assert served.post(link, b"answer=%7B%22discount%22%3A+0.2%7D", key=None).status == 200
+    assert agent.inbox.get(asked.id).answer == {"discount": 0.2}
+    chosen = agent.ask("Pay?", to="ann", choices=["yes", 1])
+    page = served.get(served.link(chosen.id, by="ann") + "?answer=1", key=None).body.decode()
+    assert page.count("autofocus") == 1
+    assert 'value="1" autofocus' in page
+    assert served.get(served.link(chosen.id, by="ann") + "?answer=%ff&" + "a=b&" * 20, key=None).status == 200
+
+
 def test_a_link_of_another_tenant_names_it(served: Any) -> None:
     question = ask_question(served.agent("acme"), to="ann")
     link = served.link(question.id, by="ann", tenant="acme")

@@ -381,7 +381,7 @@ class App:
         question = inbox.get(approval.question)
         if exchange.method == "POST":
             question = inbox.redeem(token, pages.decided(question, body))
-        return pages.shown(question, approval.by)
+        return pages.shown(question, approval.by, exchange.query)
 
 
 def _hostname(url: str) -> str:

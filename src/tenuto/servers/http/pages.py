@@ -6,10 +6,12 @@ Programs that preview links only send GET, so they cannot answer for a person.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from html import escape
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
+from tenuto.capabilities._core.schemas import problems
 from tenuto.capabilities.people import Question
 from tenuto.errors import InvalidInput
 from tenuto.operations.jsonable import jsonable
@@ -26,16 +28,17 @@ _STYLE: Final = (
 )
 
 
-def shown(question: Question, by: str) -> bytes:
-    """Return the page of a question, with a form while it is open."""
+def shown(question: Question, by: str, query: bytes = b"") -> bytes:
+    """Return the page of a question, with a form while it is open; `?answer=` of a button's link focuses that choice."""
     parts = [f"<h1>{escape(question.text)}</h1>"]
     if question.context is not None:
         parts.append(f"<pre>{escape(_text(question.context))}</pre>")
+    parts += [f"<p>{name}:</p><pre>{escape(_text(value))}</pre>" for name, value in _help(question)]
     if question.run:
         parts.append(f"<p>Asked by the run <b>{escape(question.run)}</b>.</p>")
     if question.deadline is not None:
         parts.append(f"<p>Answer before {escape(question.deadline.isoformat(timespec='minutes'))}.</p>")
-    parts.append(_form(question, by) if question.open else _outcome(question))
+    parts.append(_form(question, by, _focused(query)) if question.open else _outcome(question))
     return page(question.text, "".join(parts))
 
 
@@ -62,16 +65,46 @@ def decided(question: Question, body: bytes) -> Any:
         return question.choices[int(number)]
     if not answer.strip():
         raise InvalidInput("The answer is empty. Nothing was written.")
+    if question.schema is not None and problems(question.schema, answer):
+        try:
+            return json.loads(answer)  # a number, yes or no, or an object; the inbox validates it
+        except ValueError:
+            return answer
     return answer
 
 
-def _form(question: Question, by: str) -> str:
+def _help(question: Question) -> Iterator[tuple[str, Any]]:
+    """Yield what helps to decide besides the context."""
+    if question.evidence:
+        yield "Evidence", question.evidence
+    if question.policy:
+        yield "Policy", question.policy
+    if question.blocks:
+        yield "Blocked until the answer", question.blocks
+    if question.last is not None:
+        yield "Last time", {name: question.last[name] for name in ("text", "status", "answer", "by", "at")}
+    if question.remembered:
+        yield "Remembered", "\n".join(question.remembered)
+
+
+def _focused(query: bytes) -> str | None:
+    try:
+        return dict(parse_qsl(query.decode("ascii"), max_num_fields=10)).get("answer")
+    except ValueError:
+        return None
+
+
+def _form(question: Question, by: str, focused: str | None) -> str:
     name = f"<p>You answer as <b>{escape(by)}</b>.</p>"
     if question.choices is None:
         field = '<label>Answer<textarea name="answer" rows="4" required></textarea></label><button>Send</button>'
-        return f'<form method="post">{name}{field}</form>'
+        wanted = (
+            "" if question.schema is None else f"<p>As JSON that fits:</p><pre>{escape(_text(question.schema))}</pre>"
+        )
+        return f'<form method="post">{name}{wanted}{field}</form>'
     buttons = "".join(
-        f'<button name="choice" value="{at}">{escape(_text(one))}</button>' for at, one in enumerate(question.choices)
+        f'<button name="choice" value="{at}"{" autofocus" if str(one) == focused else ""}>{escape(_text(one))}</button>'
+        for at, one in enumerate(question.choices)
     )
     return f'<form method="post">{name}{buttons}</form>'
 
