@@ -121,6 +121,24 @@ def test_what_another_client_did_is_seen_at_once_whatever_it_was(quiet: Quiet) -
     assert mine.check() == []
 
 
+def test_one_proof_of_absence_serves_for_the_keys_that_follow_until_another_writes(quiet: Quiet) -> None:
+    # given a writer that has proven that there is no key after the last
+    mine, other = quiet(), quiet()
+    new = [keys.pack("t", "s", "new", number) for number in range(4)]
+    mine.commit([], [Put(new[0], b"1"), Put(B, b"1")])
+    store = mine._store
+    assert store is not None
+    asked: list[str] = []
+    store.writer.connection.set_exec_trace(lambda _, sql, __: asked.append(sql) or True)
+    # when it writes the next ones, then it proves nothing again
+    assert mine.commit([Check(new[1], 0)], [Put(new[1], b"1")]).versions == (1,)
+    assert not [sql for sql in asked if "FROM records" in sql]
+    # when another client writes one of them, then it is found
+    assert other.commit([], [Put(new[2], b"1")]).versions == (1,)
+    assert mine.commit([Check(new[2], 1), Check(new[3], 0)], [Put(new[2], b"2")]).versions == (2,)
+    assert [sql for sql in asked if "FROM records" in sql]
+
+
 def test_a_writer_that_believes_its_cache_although_another_wrote_is_found_out(
     quiet: Quiet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

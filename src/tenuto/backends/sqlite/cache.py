@@ -1,4 +1,8 @@
-"""A writer's cache of keys and streams, filled on demand and valid until another process writes."""
+"""A writer's cache of keys and streams, filled on demand and valid until another process writes.
+
+It also caches the newest gaps between keys: new keys of one kind, such as tasks, follow each other, so one proof of absence
+serves for the next ones.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,13 @@ from typing import Any, Final, NamedTuple
 import apsw
 
 from tenuto.backends.sqlite import reading, rows
-from tenuto.backends.sqlite.rows import RECORD, SHIFT, STREAM, TOMBSTONE, End
+from tenuto.backends.sqlite.rows import RECORD, SHIFT, STREAM, TOMBSTONE, End, Gap, Head
 from tenuto.errors import InvalidInput, TooLarge
 from tenuto.kernel import keys
 from tenuto.kernel.contract import NOT_BOTH
 
 _KEPT: Final = 4_096
+_GAPS: Final = 8
 _MOST_STREAMS: Final = 1 << 23
 
 
@@ -38,6 +43,8 @@ class Cache:
         self.ends: dict[bytes, End | None] = {}
         self.last_stream = 0
         """The highest id of a stream; 0 until it is read."""
+        self._gaps: list[Gap] = []
+        """The newest gaps. What this writer has inserted into one since is in `heads`."""
 
     @property
     def is_full(self) -> bool:
@@ -46,17 +53,25 @@ class Cache:
 
     def clear(self) -> None:
         """Discard the cache."""
-        self.heads, self.ends, self.last_stream = {}, {}, 0
+        self.heads, self.ends, self.last_stream, self._gaps = {}, {}, 0, []
 
     def head(self, key: bytes) -> Known | None:
         """Return the row at a key, whatever its kind, or None if there is none."""
         try:
             return self.heads[key]
         except KeyError:
-            head = reading.find_head(self._connection, key)
-            known = None if head is None else Known(head.id, head.kind, head.version, head.expires)
-            self.heads[key] = known
+            known = self.heads[key] = self._found(key)
             return known
+
+    def _found(self, key: bytes) -> Known | None:
+        for below, above in self._gaps:
+            if below < key < above:
+                return None
+        found = reading.find_head_or_gap(self._connection, key)
+        if isinstance(found, Head):
+            return Known(found.id, found.kind, found.version, found.expires)
+        self._gaps = [*self._gaps[1 - _GAPS :], found]
+        return None
 
     def record(self, key: bytes) -> Known | None:
         """Return the record or tombstone at a key, or None; raise `InvalidInput` if the key is a stream's."""

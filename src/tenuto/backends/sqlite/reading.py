@@ -9,6 +9,7 @@ the key ends next to a row that is damaged or out of order. So both neighbours o
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final
@@ -16,7 +17,7 @@ from typing import Any, Final
 import apsw
 
 from tenuto.backends.sqlite import rows
-from tenuto.backends.sqlite.rows import LAST_NUMBER, RECORD, SHIFT, STREAM, End, Head
+from tenuto.backends.sqlite.rows import BEYOND, LAST_NUMBER, RECORD, SHIFT, STREAM, End, Gap, Head
 from tenuto.errors import Damaged, TenutoError
 from tenuto.kernel import keys
 from tenuto.kernel.contract import REQUEST_LIFE, Entry, Record
@@ -91,6 +92,12 @@ def find_many(connection: apsw.Connection, wanted: Sequence[bytes]) -> dict[byte
 
 def find_head(connection: apsw.Connection, key: bytes) -> Head | None:
     """Return the row at a key without its value, whatever its kind; None if the key is proven absent."""
+    found = find_head_or_gap(connection, key)
+    return found if isinstance(found, Head) else None
+
+
+def find_head_or_gap(connection: apsw.Connection, key: bytes) -> Head | Gap:
+    """Return the row at a key without its value, whatever its kind; if it is proven absent, the gap that it falls into."""
     above: list[Any] = connection.execute(_FROM, (key,)).fetchall()
     if above and above[0][1] == key:
         head = Head._make(above[0])
@@ -106,7 +113,7 @@ def find_head(connection: apsw.Connection, key: bytes) -> Head | None:
             _verified(connection.execute(_ONE, (head.key,)).fetchall(), head.key)
         if (head.key > key) is not is_above:
             raise rows.damaged(key)
-    return None
+    return Gap(below[0][1] if below else b"", above[0][1] if above else BEYOND)
 
 
 def scan(
@@ -118,17 +125,21 @@ def scan(
         high = after if high is None else min(high, after)
     elif after is not None:
         low = max(low, after + b"\x00")
-    found: list[Record] = []
+    page = next(_pages(connection, low, high, limit, reverse=reverse, live=True))
+    found = list(_live(page, now))
+    if len(found) == limit or len(page) < limit:
+        return found  # one statement is one snapshot
     with Moment(connection):
-        for page in _pages(connection, low, high, limit, reverse=reverse, live=True):
-            for row in page:
-                record = rows.verified_record(row)
-                # Expiry is decided here, not by SQL: a damaged `expires` must be detected, not hide the record.
-                if record is not None and is_live(record, now):
-                    found.append(record)
-                    if len(found) == limit:
-                        return found
-    return found
+        pages = _pages(connection, low, high, limit, reverse=reverse, live=True)
+        return list(itertools.islice((record for page in pages for record in _live(page, now)), limit))
+
+
+def _live(page: list[Any], now: float) -> Iterator[Record]:
+    # Expiry is decided here, not by SQL: a damaged `expires` must be detected, not hide the record.
+    for row in page:
+        record = rows.verified_record(row)
+        if record is not None and is_live(record, now):
+            yield record
 
 
 def every_record(connection: apsw.Connection) -> Iterator[list[Any]]:

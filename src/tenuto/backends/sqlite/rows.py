@@ -25,6 +25,8 @@ SHIFT: Final = 40
 LAST_NUMBER: Final = (1 << SHIFT) - 1
 LAST: Final = b"\xff" * 16
 """The id of the row of `requests` that holds the last commit."""
+BEYOND: Final = b"\xff"
+"""Follows every key: a key begins with the tenant, a text."""
 
 REQUEST_DAMAGED: Final = "The record of a request id is damaged. Stop writing to this store and restore a backup."
 
@@ -45,6 +47,13 @@ class Head(NamedTuple):
     expires: float | None
     digest: bytes
     sum: bytes
+
+
+class Gap(NamedTuple):
+    """The keys of two neighbouring rows of `records`: no key between them has a row."""
+
+    below: bytes
+    above: bytes
 
 
 class End(NamedTuple):

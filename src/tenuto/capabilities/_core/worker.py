@@ -149,15 +149,13 @@ class Worker:
         bell = Bell()
         ended: Ending | None = None
         troubles = backoff(first=0.05, most=5.0)
-        looks = 0
+        looks, quiet = 0, False
         while True:
             bell.hush()
             if self._ends():
                 if ended is not None:
                     yield Store(self._source.end(ended))
                 return
-            # Before looking: a job that ends in another lane may make the next one due, which that lane takes then.
-            quiet = self._until_empty and (yield Store(self._source.is_empty))
             try:
                 job = yield Store(self._source.take(ended))
             except StaleLease as error:
@@ -174,17 +172,27 @@ class Worker:
             troubles = backoff(first=0.05, most=5.0)
             ended = None
             if job is None:
-                if quiet and (yield Store(self._source.is_empty)):
-                    self._empty = True
-                    self._wake_all()
-                    continue
+                quiet = yield from self._found_none(bell, looks, quiet=quiet)
                 looks += 1
-                yield from self._wait(bell, looks)
                 continue
-            looks = 0
+            looks, quiet = 0, False
             if self._poller is bell or self._source.more:
                 self._wake_next(bell)
             ended = yield from self._source.execute(job)
+
+    def _found_none(self, bell: Bell, looks: int, *, quiet: bool) -> Work[bool]:
+        """Wait for a job, unless the source is empty; return whether it is.
+
+        If it was empty before the look too (`quiet`), the worker ends. A job that ends in another lane may make the next
+        one due, so being empty once says little.
+        """
+        if self._until_empty and (yield Store(self._source.is_empty)):
+            if quiet:
+                self._empty = True
+                self._wake_all()
+            return True
+        yield from self._wait(bell, looks + 1)
+        return False
 
     def chores(self) -> Work[None]:
         """Do chores until the worker stops, at least once a second."""

@@ -58,6 +58,7 @@ class Task(Timed):
         """True if the previous holder was lost: the task may have been done."""
         self.correlation_id = record.correlation
         self._context = context
+        self._held = records.held_key(self.queue, task_id)
         self._record = record
         self._version = version
         self._hold = hold
@@ -94,7 +95,7 @@ class Task(Timed):
         """Return the check that a fenced commit makes."""
         if self._lost or self._ended:
             raise self._stale()
-        return Check(records.held_key(self.queue, self.id), self._token)
+        return Check(self._held, self._token)
 
     @on_store
     def complete(self, result: Any = None) -> Work[None]:
@@ -161,7 +162,7 @@ class Task(Timed):
 
     def _ending(self, writes: Sequence[Write]) -> Ending:
         checks = [self.check, Check(records.task_key(self.id), self._version)]
-        gone: list[Write] = [Delete(records.held_key(self.queue, self.id))]
+        gone: list[Write] = [Delete(self._held)]
         self._stop_extending()
         if self._extended:
             gone.append(Delete(records.beat_key(self.queue, self.id)))
@@ -172,20 +173,19 @@ class Task(Timed):
         try:
             yield from commit_once(self._context.kernel, ending.checks, ending.writes)
         except Conflict as error:
-            raise self._mark_ended(error) from error
-        self._mark_ended()
-
-    def _mark_ended(self, error: Conflict | None = None) -> StaleLease:
-        """Mark the claim as ended; return the error to raise if it was lost."""
+            raise self._mark_lost() from error
         self._ended = True
-        self._lost = error is not None
+
+    def _mark_lost(self) -> StaleLease:
+        """Mark the claim as lost; return the error to raise."""
+        self._ended = self._lost = True
         return self._stale()
 
     def _stale(self) -> StaleLease:
         why = "has ended here" if self._ended and not self._lost else "was claimed by another worker or cancelled"
         return StaleLease(
             f"The task {self.id!r} {why}; nothing was written. Read its status with tasks.get({self.id!r}).",
-            [records.held_key(self.queue, self.id)],
+            [self._held],
         )
 
     def _taken(self, token: int) -> Task:

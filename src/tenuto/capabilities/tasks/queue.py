@@ -71,7 +71,7 @@ class TaskQueue:
         `ending`, the end of another claim, is written in the same commit; `StaleLease` if that claim was lost. With
         `eager`, upkeep is done before None is returned.
         """
-        own = None if ending is None else records.held_key(self.queue, ending.task.id)
+        own = None if ending is None else ending.task._held
         if own is not None:
             with self._lock:  # its lease may have run out meanwhile: it is not to be taken over while it ends
                 self._trying.add(own)
@@ -95,7 +95,7 @@ class TaskQueue:
                 task = yield from self._take(found, lease, ending)
             except Conflict as error:
                 if ending is not None and any(check[0] in error.keys for check in ending.checks):
-                    raise ending.task._mark_ended(error) from error
+                    raise ending.task._mark_lost() from error
                 misses += 1
                 self._spread = min(max(2, self._spread * 2), _SPREAD)
                 if ending is not None and misses > 1:  # do not delay the finished task
@@ -133,7 +133,7 @@ class TaskQueue:
         guard = [*(ending.checks if ending is not None else ()), *checks]
         done = yield from commit_once(self._kernel, guard, [*before, *writes])
         if ending is not None:
-            ending.task._mark_ended()
+            ending.task._ended = True
         if found.hold is not None:
             log.warning(
                 "The task %r of %r is delivered again (attempt %d): its holder %s (process %s) was lost. It may have "
