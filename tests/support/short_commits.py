@@ -9,7 +9,7 @@ from tenuto.kernel.transact import new_request
 from tenuto.testing import HeldClock
 
 A, B, C, D = (keys.pack("t", "s", "log", name) for name in "abcd")
-LOG, LATE = keys.pack("t", "s", "log"), keys.pack("t", "s", "z")
+LOG, LATE, NEW = keys.pack("t", "s", "log"), keys.pack("t", "s", "z"), keys.pack("t", "s", "a")
 WAIT = "wait"
 
 COMMITS: list[Any] = [
@@ -21,6 +21,12 @@ COMMITS: list[Any] = [
     ([Check(A, 3)], [Put(A, b"alone")]),
     ([Check(A, 1 << 63)], [Put(A, b"far off")]),
     ([], [Append(LOG, b"alone")]),
+    ([Check(A, 4)], [Append(LOG, b"under a lease")]),
+    ([Check(A, 3)], [Append(LOG, b"a lost lease")]),
+    ([Check(B, 0)], [Append(LOG, b"nobody has the lease")]),
+    ([Check(B, 1)], [Append(LOG, b"somebody should have it")]),
+    ([Check(A, 4)], [Append(NEW, b"a new stream under a lease")]),
+    ([Check(A, 4)], [Append(LATE, b"a stream behind the lease")]),
     ([], [Append(LATE, b"a stream behind the key")]),
     ([], [Put(A, b"behind"), Append(LATE, b"behind")]),
     ([], [Append(LOG, b"first"), Put(A, b"then")]),
@@ -28,10 +34,14 @@ COMMITS: list[Any] = [
     ([], [Put(A, b"for a while", 5.0), Append(LOG, b"e")]),
     ([Check(A, 8)], [Put(A, b"it has not expired"), Append(LOG, b"e")]),
     ([], [Put(A, b"for a while", 5.0)]),
+    ([Check(A, 10)], [Append(LOG, b"the lease runs")]),
     WAIT,
+    ([Check(A, 10)], [Append(LOG, b"the lease has run out")]),
     ([Check(A, 10)], [Put(A, b"it has expired"), Append(LOG, b"e")]),
     ([], [Put(A, b"expired"), Append(LOG, b"e")]),
     ([], [Delete(A)]),
+    ([Check(A, 12)], [Append(LOG, b"the lease was released")]),
+    ([Check(A, 0)], [Append(LOG, b"free")]),
     ([Check(A, 12)], [Put(A, b"a tombstone has no version"), Append(LOG, b"e")]),
     ([], [Put(A, b"a tombstone"), Append(LOG, b"e")]),
     ([Check(B, 13)], [Put(A, b"it has that version, and another should"), Append(LOG, b"e")]),

@@ -44,6 +44,7 @@ def test_it_is_taken_where_it_can_be(server: Any, schema: str) -> None:
     assert store.commit([Check(A, 1)], [Put(A, b"w"), Append(LOG, b"e")]).versions == (2, 2)
     assert perform(commit_once(store, [], [Put(A, b"w")]), SystemClock()).versions == (3,)
     assert store.commit([], [Append(LOG, b"e")]).versions == (3,)
+    assert store.commit([Check(A, 3)], [Append(LOG, b"e")]).versions == (4,)
     store.close()
 
 

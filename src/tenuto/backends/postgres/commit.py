@@ -32,21 +32,24 @@ _FEW: Final = ("bytea", "integer", "bigint", "bytea", "bytea", "bytea", "bytea",
 def one(
     cut: int, checks: Sequence[AnyCheck], writes: Sequence[Write], digests: Sequence[bytes]
 ) -> tuple[Parameter, ...] | None:
-    """Return the parameters of a commit of one put, one append or both; None for any other commit."""
+    """Return the parameters of a commit of one put, one append or both, with a check of one record; else None."""
     record, entry, expected = writes[0] if writes else None, writes[-1] if writes else None, None
     put = record if type(record) is Put and record.ttl is None else None
     append = entry if type(entry) is Append else None
     if (put is not None) + (append is not None) != len(writes) or not writes:
         return None
-    if put is not None and append is not None and append.stream >= put.key:
-        return None  # keys must be locked in order
+    key = put.key if put is not None else None
     if checks:
         check = checks[0]
-        if len(checks) > 1 or put is None or check[0] != put.key or type(check) is not Check:
+        if len(checks) > 1 or type(check) is not Check or key not in (None, check.key):
             return None
-        expected = wire.bigint(min(check.version, _MOST))
+        key, expected = check.key, wire.bigint(min(check.version, _MOST))
+    if key is not None and append is not None and append.stream >= key:
+        return None  # keys must be locked in order
     first: tuple[Parameter, ...] = (None,) * 5
-    if put is not None:
+    if put is None and key is not None:
+        first = key[cut:], None, expected, None, None
+    elif put is not None:
         scope = wire.integer(len(keys.scope_of(put.key)) - cut)
         sent_once = append is not None and append.value == put.value
         first = put.key[cut:], scope, expected, digests[0], None if sent_once else put.value

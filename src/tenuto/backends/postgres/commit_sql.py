@@ -2,10 +2,11 @@
 
 `commit_v1` accepts any commit: it locks, then decides, then writes. `schema` explains the locking.
 
-`commit_one_v1` is the fast path for the most common commit: one put, one append, or both, and no check except
-of that record. If the stream exists, and the record exists or never did, it needs no arrays, no loops and no
-lock before the update, which is half the work. Otherwise it calls `commit_v1` before it has written anything.
-The locks that it holds by then are the first ones that `commit_v1` acquires.
+`commit_one_v1` is the fast path for the most common commits: one put, one append, or both, and no check except
+of that record; or one append under a lease, with the check of the lease's record. If the stream exists, and the
+record exists or never did, it needs no arrays, no loops and no lock before the update, which is half the work.
+Otherwise it calls `commit_v1` before it has written anything. The locks that it holds by then are the first ones
+that `commit_v1` acquires.
 
 The time is read while the locks are held, and is never before that of the previous record, because an update may
 have had to wait for its row.
@@ -282,8 +283,8 @@ CREATE FUNCTION {schema}.commit_one_v1(
     p_now double precision,     -- NULL: the server's clock
     p_full boolean,             -- durable before it returns
     p_wait text,                -- how long to wait for a lock
-    p_key bytea,                -- NULL: no put
-    p_scope integer,            -- how many bytes of the key are its scope
+    p_key bytea,                -- NULL: no put and no check
+    p_scope integer,            -- how many bytes of the key are its scope; NULL: no put
     p_expected bigint,          -- NULL: no check
     p_digest bytea,
     p_value bytea,              -- NULL: same as p_entry
@@ -306,8 +307,9 @@ DECLARE
     found_digest bytea;
     chained bytea;
     mark bigint;
+    puts CONSTANT boolean := p_scope IS NOT NULL;
 BEGIN
-    IF p_key IS NOT NULL AND p_value IS NULL THEN
+    IF puts AND p_value IS NULL THEN
         p_value := p_entry;
     END IF;
     <<hoped>>
@@ -327,9 +329,16 @@ BEGIN
                 FROM {schema}.streams s WHERE s.tenant = p_tenant AND s.key = p_stream FOR NO KEY UPDATE;
             EXIT hoped WHEN NOT FOUND;
         END IF;
+        IF p_key IS NOT NULL AND NOT puts THEN
+            PERFORM FROM {schema}.records r
+                WHERE r.tenant = p_tenant AND r.key = p_key AND r.version = p_expected
+                    AND NOT r.dead AND r.expires IS NULL
+                FOR SHARE;
+            EXIT hoped WHEN NOT FOUND;
+        END IF;
         moment := coalesce(p_now, extract(epoch FROM clock_timestamp())::double precision);
         EXIT hoped WHEN moment - p_made > 3600;
-        IF p_key IS NOT NULL AND p_expected IS DISTINCT FROM 0 THEN
+        IF puts AND p_expected IS DISTINCT FROM 0 THEN
             UPDATE {schema}.records r
                 SET version = r.version + 1, dead = false, expires = NULL, value = p_value,
                     written = coalesce(p_now, greatest(moment, r.written)),
@@ -338,7 +347,7 @@ BEGIN
                     AND (p_expected IS NULL OR (r.version = p_expected AND NOT r.dead AND r.expires IS NULL))
                 RETURNING ARRAY[r.version], r.written INTO given, moment;
         END IF;
-        IF p_key IS NOT NULL AND given IS NULL THEN
+        IF puts AND given IS NULL THEN
             EXIT hoped WHEN p_expected > 0;
             -- No row to lock: lock the key itself, then look again with a new snapshot.
             ignored := pg_advisory_xact_lock(hashtextextended('{schema}' || p_tenant || encode(p_key, 'hex'), 0));
@@ -380,14 +389,15 @@ BEGIN
         p_tenant, p_now, p_full, p_wait,
         array_remove(ARRAY[p_stream, p_key], NULL),
         array_remove(ARRAY[CASE WHEN p_stream IS NOT NULL THEN 8 END,
-                           CASE WHEN p_key IS NOT NULL THEN CASE WHEN p_expected IS NULL THEN 4 ELSE 5 END END], NULL),
+                           CASE WHEN puts THEN CASE WHEN p_expected IS NULL THEN 4 ELSE 5 END
+                                WHEN p_key IS NOT NULL THEN 1 END], NULL),
         array_remove(ARRAY[CASE WHEN p_stream IS NOT NULL THEN 0 END,
-                           CASE WHEN p_key IS NOT NULL THEN p_scope END], NULL),
+                           CASE WHEN p_key IS NOT NULL THEN coalesce(p_scope, 0) END], NULL),
         CASE WHEN p_expected IS NULL THEN '{}' ELSE ARRAY[CASE WHEN p_stream IS NULL THEN 1 ELSE 2 END] END,
         CASE WHEN p_expected IS NULL THEN '{}' ELSE ARRAY[false] END,
         CASE WHEN p_expected IS NULL THEN '{}' ELSE ARRAY[p_expected] END,
-        CASE WHEN p_key IS NULL OR p_stream IS NULL THEN ARRAY[1] ELSE ARRAY[2, 1] END,
-        array_remove(ARRAY[CASE WHEN p_key IS NOT NULL THEN 0 END, CASE WHEN p_stream IS NOT NULL THEN 2 END], NULL),
+        CASE WHEN NOT puts OR p_stream IS NULL THEN ARRAY[1] ELSE ARRAY[2, 1] END,
+        array_remove(ARRAY[CASE WHEN puts THEN 0 END, CASE WHEN p_stream IS NOT NULL THEN 2 END], NULL),
         ARRAY[NULL, NULL]::double precision[],
         array_remove(ARRAY[p_digest, p_entry_digest], NULL),
         array_remove(ARRAY[p_value, p_entry], NULL),
