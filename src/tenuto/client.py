@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, overload
 
@@ -439,9 +439,9 @@ class Tenuto:
 
         return Durable(self._engine, function, self._functions.get(function, body))._queueing(run_id, (argument,), {})
 
-    def guard(self, thread_id: str, *, user: str | None = None) -> Guard:
-        """Return a guard that looks for signs of lost context in a thread; `user` adds preferences and workflows."""
-        return Guard(self._context, self._sources, thread_id, user)
+    def guard(self, thread_id: str, *, user: str | None = None, changing: Iterable[str] = ()) -> Guard:
+        """Return a guard that looks for signs of lost context in a thread; see `Guard`."""
+        return Guard(self._context, self._sources, thread_id, user, changing)
 
     def signal(self, run_id: str, event: str, payload: Any = None) -> bool:
         """Send a signal to a run, durably; see `Runs.signal`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from types import TracebackType
@@ -356,9 +356,9 @@ class AsyncTenuto:
         work = merge_results(self._sync._engine, name, results, rules=rules, judge=judge, times=times, block=block)
         return await perform(self._pools, work, self.clock)
 
-    def guard(self, thread_id: str, *, user: str | None = None) -> AsyncGuard:
+    def guard(self, thread_id: str, *, user: str | None = None, changing: Iterable[str] = ()) -> AsyncGuard:
         """Return a guard of a thread; see `Tenuto.guard`."""
-        return AsyncGuard(self._sync.guard(thread_id, user=user), self._pools)
+        return AsyncGuard(self._sync.guard(thread_id, user=user, changing=changing), self._pools)
 
     async def signal(self, run_id: str, event: str, payload: Any = None) -> bool:
         """Send a signal to a run durably; see `Runs.signal`."""

@@ -11,6 +11,7 @@ from tenuto.errors import InvalidInput
 
 Duration: TypeAlias = float | timedelta | str
 
+_LONGEST = 1_000 * 365.25 * 86_400
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _word = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d|w)")
 
@@ -32,6 +33,8 @@ def seconds(value: Duration, what: str = "duration") -> float:
         raise InvalidInput(f'A {what} must be seconds, a timedelta or text like "24h", not {type(value).__name__}.')
     if not math.isfinite(length) or length < 0:
         raise InvalidInput(f"A {what} must be finite and 0 or more, not {value!r}.")
+    if length > _LONGEST:
+        raise InvalidInput(f"A {what} may have up to 1,000 years, not {value!r}.")
     return length
 
 

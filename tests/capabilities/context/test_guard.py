@@ -3,9 +3,10 @@
 from typing import Any
 
 import pytest
+from bench.guard import planted
 from support import conversations
 
-from tenuto import AsyncTenuto, Tenuto
+from tenuto import AsyncTenuto, Tenuto, Tool
 
 
 def call(number: int, name: str, arguments: str) -> dict[str, Any]:
@@ -111,3 +112,30 @@ def test_a_question_whose_answer_is_in_memory_is_found(agent: Tenuto) -> None:
     assert guard.say("What camping do you love?") == [], "two words that meet in a long sentence"
     (sign,) = guard.say("Does nature bring peace on camping trips?")
     assert sign.kind == "known_answer"
+
+
+def test_planted_signs_are_found_and_what_looks_like_one_is_not() -> None:
+    judged = [one for one in planted() if not one.name.startswith("REWORDED")]
+    for kind in {one.kind for one in judged}:
+        signs = [one for one in judged if one.kind == kind and one.right]
+        wrong = [scene for one in signs for scene in one.wrong]
+        assert len(wrong) <= 0.05 * sum(one.count for one in signs), (kind, wrong)
+    assert [one for one in judged if not one.right and one.wrong] == []
+
+
+def test_a_tool_whose_results_change_may_be_called_again(agent: Tenuto) -> None:
+    def model(messages: list[dict[str, Any]], tools: list[Any]) -> Any:
+        done = sum(one["role"] == "tool" for one in messages)
+        return call(done, "run_tests", "{}") if done < 2 else "All pass."
+
+    def run_tests() -> str:
+        return "passed"
+
+    found = [
+        [one.kind for one in agent.turn(f"t-{changing}", "Go", model, tools=[Tool(run_tests, changing=changing)]).signs]
+        for changing in (False, True)
+    ]
+    assert found == [["repeated_call"], []]
+    assert [one.kind for one in agent.guard("t-True").tool_call("run_tests", {})] == ["repeated_call"]
+    assert agent.guard("t-True", changing=["run_tests"]).tool_call("run_tests", {}) == []
+    assert agent.guard("t-True", changing=["run_tests"]).scan() == []

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,6 +86,8 @@ def test_forget_without_a_choice_forgets_nothing(agent: Tenuto) -> None:
         agent.memory.forget()
     with pytest.raises(NotFound):
         agent.memory.forget("nothing")
+    with pytest.raises(InvalidInput):
+        agent.memory.forget(user="")
     assert agent.memory.forget(user="nobody").records == 0
     assert len(agent.memory.list()) == 1
 
@@ -99,17 +102,32 @@ def test_many_are_forgotten_in_batches(agent: Tenuto) -> None:
     assert len(agent.memory.list("bob")) == 1
 
 
-def test_no_byte_of_the_file_has_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["id", "user", "thread", "about", "writer"])
+def test_no_byte_of_the_file_has_it(tmp_path: Path, how: str) -> None:
     path = tmp_path / "store.db"
-    with Tenuto("agent", path) as agent:
-        fill(agent)
-        run = agent.run("r", user="ann")
-        with run:
-            run.remember(f"{SECRET} in a run")
-        agent.memory.forget(user="ann")
+    with Tenuto("agent", path, embed=lambda texts: [[1.25, float(len(one))] for one in texts]) as agent:
+        agent.thread("t", user="ann").append({"role": "user", "content": "hello"})
+        fields: dict[str, Any] = {"user": "ann", "about": SECRET, "source": {"thread": "t", "message": 1}}
+        first = agent.memory.remember(f"{SECRET} one", predicate=f"of {SECRET}", meta={"key": SECRET}, **fields)
+        second = agent.memory.remember(f"{SECRET} two", predicate=f"of {SECRET}", **fields)
+        assert second.supersedes == first.id
+        third = agent.memory.supersede(second.id, f"{SECRET} three", source=fields["source"])
+        agent.memory.remember(f"{SECRET} four", user="bob", about=SECRET, source={"memory": third.id})
+        with agent.run("r", user="ann", thread="t") as run:
+            mine = run.remember(f"{SECRET} in a run", about=SECRET, user="ann" if how in ("user", "about") else "eve")
+        for user in ("ann", "bob", "eve"):
+            agent.memory.embed(user=user)
+        chosen = {"user": "ann", "thread": "t", "about": SECRET, "writer": "agent"}
+        for one in (first, second, third) if how == "id" else ():
+            agent.memory.forget(one.id)
+        receipt = None if how == "id" else agent.memory.forget(**{how: chosen[how]})  # type: ignore[arg-type]
+        assert receipt is None or receipt.vectors == receipt.records >= 4
+        if how in ("id", "thread"):
+            agent.memory.forget(mine.id)
+        if how == "user":
+            assert agent.memory.list("bob") == [], "what was made from it goes with it"
     content = b"".join(one.read_bytes() for one in tmp_path.iterdir() if one.is_file())
     assert SECRET.encode() not in content
-    assert b"Ann is tall" not in content
 
 
 def test_deleting_a_thread_can_take_its_memories_along(agent: Tenuto, clock: HeldClock) -> None:

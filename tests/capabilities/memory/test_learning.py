@@ -44,7 +44,10 @@ def test_a_function_chooses_what_to_keep(agent: Tenuto) -> None:
         ("The user lives in Faro", "home", "ann", "model"),
         ("They moved", None, "ann", "model"),
     ]
-    for wrong in ([7], [{"text": "x", "message": 9}], [{"no": "text"}]):
+    (lowered,) = agent.memory.absorb("t", lambda _: [{"text": "maybe", "trust": "unknown"}], user="bob")
+    (raised,) = agent.memory.absorb("t", lambda _: [{"text": "surely", "trust": "person"}], user="bob")
+    assert (lowered.trust, raised.trust) == ("unknown", "model")
+    for wrong in ([7], [{"text": "x", "message": 9}], [{"no": "text"}], None, "one text", [{"text": "x", "zap": 1}]):
         with pytest.raises(InvalidInput, match="nothing was stored"):
             agent.memory.absorb("t", lambda _, wrong=wrong: wrong)
     assert len(agent.memory.list("ann")) == 2
@@ -84,6 +87,7 @@ def test_files_that_cannot_be_loaded_change_nothing(agent: Tenuto, tmp_path: Pat
         ([good, tmp_path / "none*.md"], "No file matches"),
         ([good, tmp_path], "No file matches"),
         ([], "at least one"),
+        (7, "takes files"),
     ):
         with pytest.raises(InvalidInput, match=says):
             agent.memory.load(files)  # type: ignore[arg-type]
@@ -118,7 +122,8 @@ def test_recall_is_a_tool_for_one_user(agent: Tenuto) -> None:
     assert call({"query": "tea", "user": "bob"}).count("Bob") == 0
     assert call(query="zebra") == "nothing found"
     assert call("{").startswith("error:")
-    assert call({}).startswith("error:")
+    assert call({}).startswith("error: pass what to search for")
+    assert call("[1]").startswith("error:")
     with pytest.raises(InvalidInput, match="shape"):
         agent.memory.tool(shape="other")  # type: ignore[arg-type]
 

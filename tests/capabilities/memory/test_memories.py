@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tenuto import Conflict, InvalidInput, NotFound, Tenuto, TooLarge
+from tenuto import Conflict, InvalidInput, NotFound, NotStorable, Tenuto, TooLarge
 from tenuto.kernel import keys
 from tenuto.testing import HeldClock
 
@@ -251,8 +251,13 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"text": "x", "valid_from": datetime(2026, 5, 2)}, InvalidInput, "aware"),
     ({"text": "x", "review_by": "soon"}, InvalidInput, "review_by"),
     ({"text": "x", "ttl": 0}, InvalidInput, "ttl"),
+    ({"text": "x", "ttl": 1e18}, InvalidInput, "1,000 years"),
+    ({"text": "x", "valid_from": "0001-01-01T00:00:00+14:00"}, InvalidInput, "years 1 to 9999"),
+    ({"text": "x", "meta": {"a": [float("nan")]}}, NotStorable, r"meta\.a\[0\]"),
     ({"text": "x", "trust": "boss"}, InvalidInput, "trust"),
     ({"text": "x", "source": {"planet": "mars"}}, InvalidInput, "source"),
+    ({"text": "x", "source": {"thread": "t", "message": "1"}}, InvalidInput, "its number"),
+    ({"text": "x", "source": {"thread": 7}}, InvalidInput, "must be a text"),
     ({"text": "x", "source": {"message": 3}}, InvalidInput, "thread"),
 ]
 
@@ -276,6 +281,7 @@ def test_invalid_memories_are_refused_and_nothing_is_stored(
         ({"query": "x", "kind": "rumour"}, "kind"),
         ({"query": "x", "min_trust": "boss"}, "min_trust"),
         ({"query": "x", "at": "soon"}, "at must be"),
+        ({"query": "x", "about": 7}, "subject must be"),
         ({"query": "x", "thread": "t", "about": "y"}, "Leave them out"),
     ],
 )

@@ -7,7 +7,6 @@ preferences and their workflows. It compares words, not meanings, and says only 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
@@ -15,32 +14,24 @@ from tenuto import shapes
 from tenuto.capabilities._core.base import Context, Timed
 from tenuto.capabilities.context import masking
 from tenuto.capabilities.context.sources import Sources
-from tenuto.capabilities.memory import terms
+from tenuto.capabilities.context.statements import (
+    Question,
+    answers,
+    contradicts,
+    questions,
+    restarts,
+    same_question,
+    sentences,
+    statement,
+)
 from tenuto.capabilities.threads import Message, Thread
 from tenuto.hooks.events import SignFound
 from tenuto.kernel import correlation, keys
 
 SignKind = Literal["repeated_call", "repeated_question", "contradiction", "restarted_work", "known_answer"]
-_SENTENCE: Final = re.compile(r"(?<=[.!?])\s+|\n+")
-_NEGATION: Final = re.compile(
-    r"\b(?:not|never|no longer|don't|doesn't|won't|cannot|can't|shouldn't|instead of)\b|n't\b", re.IGNORECASE
-)
-_BEGINS: Final = re.compile(
-    r"\b(?:start(?:ing)?|begin(?:ning)?|first|step 1|from scratch|let me|i'll|i will)\b", re.IGNORECASE
-)
-_TOKEN: Final = re.compile(r"[^\s,.;:!?()\"]+")
-_SAME: Final = 0.8
-"""A question that has this share of the terms of an earlier one, and not many more, is the same."""
-_MORE: Final = 3
-_ENOUGH: Final = 3
-"""A question with fewer terms is small talk."""
 _DECISIONS: Final = 200
-_FEW: Final = 2
-"""The fewest terms of a question that is looked up in memory, where all of them have to be found."""
-_ASKING: Final = "tell know remind please give share say let want need"
-"""Words that ask without naming what is asked for."""
-_SHORT: Final = 6
-"""A memory that answers a question of so few terms has up to this many: in a long one they meet by chance."""
+_QUERY: Final = 1_000
+"""Memories are searched by the beginning of a question."""
 
 
 class Sign(NamedTuple):
@@ -58,10 +49,17 @@ class Sign(NamedTuple):
 
 
 class Guard(Timed):
-    """Looks for signs of lost context in one thread."""
+    """Looks for signs of lost context in one thread.
 
-    def __init__(self, context: Context, sources: Sources, thread: str, user: str | None = None) -> None:
+    With `user` it compares with that user's preferences and workflows, too. `changing` names tools whose equal calls may
+    return something else, such as a test run: they may be repeated.
+    """
+
+    def __init__(
+        self, context: Context, sources: Sources, thread: str, user: str | None = None, changing: Iterable[str] = ()
+    ) -> None:
         self._context = context
+        self._changing = frozenset(changing)
         self._sources = sources
         self._user = None if user is None else keys.name(user, "user")
         self._thread = Thread(sources.threads, thread, user=None, ttl=None)
@@ -85,27 +83,24 @@ class Guard(Timed):
         """Return what is known of the thread up to a message, of its last messages alone if `last` is given."""
         known = Known(self)
         after = 0 if last is None else max((through or self._thread.count()) - last, 0)
-        known.read([one for one in self._thread._numbered(after)[1] if through is None or one[0] <= through])
+        for number, message in self._thread._numbered(after)[1]:
+            if through is None or number <= through:
+                known.take(number, message)
         return known
 
     def _in_memory(self, text: str) -> Iterator[Sign]:
         """Yield the questions in a text whose answer the user's preferences or memories have: they have all of its terms."""
         if self._user is None:
             return
-        stated = [
-            (f"{key}: {value}", f"preference {key}") for key, value in self._sources.users[self._user].items().items()
-        ]
-        for question in _questions(text, _FEW):
-            asked = set(terms(question)).difference(terms(_ASKING))
-            if len(asked) < _FEW:
-                continue
-            found = self._sources.memory.recall(question, 3, user=self._user, neighbours=0)
+        preferred = self._sources.users[self._user].items().items()
+        stated = [(f"{key}: {value}", f"preference {key}") for key, value in preferred]
+        for question in questions(text):
+            found = self._sources.memory.recall(question.text[:_QUERY], 3, user=self._user, neighbours=0)
             texts = [(one.memory.text, f"memory {one.memory.id}") for one in found if one.memory.user == self._user]
-            answers = [one for one in stated if asked <= set(terms(one[0]))]
-            answers += [one for one in texts if _answers(one[0], asked)]
-            if answers:
-                known, where = answers[0]
-                yield Sign("known_answer", question, where, known)
+            known = [one for one in stated if question.asked <= set(statement(one[0]).terms)]
+            known += [one for one in texts if answers(one[0], question)]
+            if known:
+                yield Sign("known_answer", question.text, known[0][1], known[0][0])
 
     def _reported(self, signs: Iterable[Sign]) -> list[Sign]:
         """Report signs to the client's hooks; return them."""
@@ -124,15 +119,19 @@ class Known:
         """Where a call was made, and its result."""
         self._ids: dict[str, str] = {}
         self._names: set[str] = set()
-        self._questions: list[tuple[set[str], str, int, list[str]]] = []
+        self._questions: list[tuple[Question, int, list[str]]] = []
         sources, user = guard._sources, guard._user
+        self._changing = guard._changing
         sources.memory._must_be_theirs(guard._thread.id, user)
         self._decided = [
-            (one.text, f"decision {one.number}: {one.text}") for one in guard._thread._newest_decisions(_DECISIONS)
+            (statement(one.text), f"decision {one.number}: {one.text}")
+            for one in guard._thread._newest_decisions(_DECISIONS)
         ]
         if user is not None:
             items = sources.users[user].items()
-            self._decided += [(f"{value} {key}", f"preference {key}: {value}") for key, value in items.items()]
+            self._decided += [
+                (statement(f"{value} {key}", str(value)), f"preference {key}: {value}") for key, value in items.items()
+            ]
         flows = sources.workflows.list("active", user) if user is not None else []
         self._done = {
             step.action: (f"step {step.step} of the workflow {flow.name!r} is {step.status}", step.result)
@@ -145,28 +144,36 @@ class Known:
         """Take up messages in order; return the signs in them. `live`: their calls are about to be made."""
         found: list[Sign] = []
         for number, message in messages:
-            for call, text in masking.results_of(message):
-                if call in self._ids:
-                    self.calls[self._ids[call]] = (self.calls[self._ids[call]][0], text)
-            for call_made in masking.calls_of(message):
-                args = shapes.arguments(call_made.arguments)
-                found += self.of_call(call_made.name, args, number, done=live or call_made.name in self._names)
-                self._names.add(call_made.name)
-                self._ids[call_made.id] = call_text(call_made.name, args)
-                self.calls.setdefault(call_text(call_made.name, args), (f"message {number}", None))
-            text = _text(message)
-            if message.get("role") == "assistant":
+            found += self.take(number, message, live=live, look=True)
+        return found
+
+    def take(self, number: int, message: Message, *, live: bool = False, look: bool = False) -> list[Sign]:
+        """Take up a message; with `look`, return the signs in it."""
+        found: list[Sign] = []
+        for call, text in masking.results_of(message):
+            if call in self._ids:
+                self.calls[self._ids[call]] = (self.calls[self._ids[call]][0], text)
+        for made in masking.calls_of(message):
+            args = shapes.arguments(made.arguments)
+            if look:
+                found += self.of_call(made.name, args, number, done=live or made.name in self._names)
+            self._names.add(made.name)
+            self._ids[made.id] = call_text(made.name, args)
+            self.calls.setdefault(self._ids[made.id], (f"message {number}", None))
+        text = _text(message)
+        if message.get("role") == "assistant":
+            if look:
                 found += self.of_text(text, number)
-                self._questions += [(set(terms(one)), one, number, []) for one in _questions(text)]
-            elif message.get("role") == "user" and text:
-                for _, _, _, answers in self._questions[-3:]:
-                    answers.append(text)
+            self._questions += [(one, number, []) for one in questions(text)]
+        elif message.get("role") == "user" and text:
+            for _, _, replies in self._questions[-3:]:
+                replies.append(text)
         return found
 
     def of_call(self, name: str, args: Any, number: int | None, *, done: bool) -> Iterator[Sign]:
         """Yield the signs in a tool call; `done`: a call of a completed action is a restart."""
         known = self.calls.get(call_text(name, args))
-        if known is not None:
+        if known is not None and name not in self._changing:
             where, result = known
             yield Sign("repeated_call", call_text(name, args), f"the same call is {where}", result, number)
         elif done and name in self._done:
@@ -175,62 +182,22 @@ class Known:
 
     def of_text(self, text: str, number: int | None) -> Iterator[Sign]:
         """Yield the signs in a text of the agent."""
-        for sentence in _questions(text):
-            asked = set(terms(sentence))
-            for before, original, at, answers in self._questions:
-                if answers and len(asked & before) >= _SAME * len(before) and len(asked) <= len(before) + _MORE:
-                    evidence = f"message {at} asked: {original}"
-                    yield Sign("repeated_question", sentence, evidence, answers[0], number)
+        for question in questions(text):
+            for before, at, replies in self._questions:
+                if replies and same_question(question, before):
+                    evidence = f"message {at} asked: {before.text}"
+                    yield Sign("repeated_question", question.text, evidence, replies[0], number)
                     break
-        for sentence in _SENTENCE.split(text):
-            if sentence.rstrip().endswith("?"):
+        for sentence in sentences(text):
+            if sentence.endswith("?"):
                 continue
+            said = statement(sentence) if self._decided else None
             for decided, where in self._decided:
-                if _contradicts(sentence, decided):
-                    yield Sign("contradiction", sentence, where, decided, number)
+                if said is not None and contradicts(said, decided):
+                    yield Sign("contradiction", sentence, where, decided.text, number)
             for action, (where, result) in self._done.items():
-                wanted = set(terms(action.replace("_", " ")))
-                if wanted and wanted <= set(terms(sentence)) and _BEGINS.search(sentence):
+                if restarts(sentence, action):
                     yield Sign("restarted_work", sentence, where, result, number)
-
-
-def _answers(memory: str, asked: set[str]) -> bool:
-    """Return whether one statement of a memory has all terms of a question, and says more."""
-    for sentence in _SENTENCE.split(memory):
-        said = set() if sentence.rstrip().endswith("?") else set(terms(sentence))
-        if asked < said and (len(asked) > _FEW or len(said) <= _SHORT):
-            return True
-    return False
-
-
-def _contradicts(sentence: str, decided: str) -> bool:
-    """Return whether a sentence says the opposite of a decision, or the same with one value replaced."""
-    ours, theirs = terms(_NEGATION.sub(" ", sentence)), terms(_NEGATION.sub(" ", decided))
-    if len(theirs) < 2 or len(ours) < len(theirs):
-        return False
-    if set(theirs) <= set(ours):
-        return bool(_NEGATION.search(sentence)) != bool(_NEGATION.search(decided)) and len(ours) <= 2 * len(theirs) + 2
-    values = {one for text in (sentence, decided) for one in _values(text)}
-    for at in range(len(ours) - len(theirs) + 1):
-        pairs = zip(ours[at : at + len(theirs)], theirs, strict=True)
-        changed = [(one, other) for one, other in pairs if one != other]
-        if len(changed) == 1:
-            one, other = changed[0]
-            if (one in values and other in values) or len(theirs) > _ENOUGH:
-                return True
-    return False
-
-
-def _values(text: str) -> Iterator[str]:
-    """Yield the terms of numbers, names and codes such as LGA: what decisions are about."""
-    for at, token in enumerate(_TOKEN.findall(text)):
-        if any(map(str.isdigit, token)) or (token[0].isupper() and (at or (token.isupper() and len(token) > 1))):
-            yield from terms(token)
-
-
-def _questions(text: str, least: int = _ENOUGH) -> list[str]:
-    found = [one.strip() for one in _SENTENCE.split(text) if one.rstrip().endswith("?")]
-    return [one for one in found if len(set(terms(one))) >= least]
 
 
 def _text(message: Message) -> str:
@@ -240,4 +207,14 @@ def _text(message: Message) -> str:
 
 def call_text(name: str, args: Any) -> str:
     """Return a tool call as a text: equal calls have equal texts."""
-    return f"{name}({json.dumps(args, sort_keys=True, ensure_ascii=False, default=repr)})"
+    given = shapes.arguments(args) if isinstance(args, str) else args
+    return f"{name}({json.dumps(_alike({} if given is None else given), sort_keys=True, ensure_ascii=False, default=repr)})"
+
+
+def _alike(value: Any) -> Any:
+    """Return arguments with whole numbers as ints: JSON does not tell 3 from 3.0."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _alike(one) for key, one in value.items()}
+    return [_alike(one) for one in value] if isinstance(value, list | tuple) else value

@@ -39,6 +39,8 @@ class Tool:
     description: str = ""
     parameters: Mapping[str, Any] | None = None
     """A JSON schema of the arguments."""
+    changing: bool = False
+    """Whether equal calls may return something else, as a test run does: for the guard, a repeated call is no sign."""
 
     def __post_init__(self) -> None:
         """Take the name and the description from the function where they are not given."""

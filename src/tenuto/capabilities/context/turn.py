@@ -129,7 +129,8 @@ class Turns(Timed):
             number = yield from work_of(run.thread.append)(given)
             if begun:
                 yield Store(lambda: self._must_be_same(thread, number, given, name))
-            watch = None if guard == "off" else Guard(self._context, self._sources, thread, user)
+            changing = [one.name for one in known.values() if one.changing]
+            watch = None if guard == "off" else Guard(self._context, self._sources, thread, user, changing)
             before = None if watch is None else (yield Store(lambda: watch._known(number, _RECENT)))
             watching = _Watching(watch, before, number, reuse=guard == "reuse")
             made = yield from _rounds(run, asking, watching, rounds, parallel)

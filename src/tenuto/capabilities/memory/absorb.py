@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from tenuto.capabilities.memory.records import MemoryFields
 from tenuto.capabilities.memory.turns import text_of, trust_of
 from tenuto.capabilities.threads import Turn
 from tenuto.errors import InvalidInput
@@ -55,6 +56,8 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
     ("fact", re.compile(r"\bI (?:live|work|study) (?:in|at|for|as|with)\b.+", re.IGNORECASE)),
     ("decision", re.compile(r"\b(?:we|I) (?:decided|agreed|will go with|chose)\b.+", re.IGNORECASE)),
 )
+FIELDS: Final = (*(one for one in MemoryFields.__annotations__ if one != "user"), "trust")
+"""What a function may say of a memory besides its text and message."""
 _SENTENCE: Final = re.compile(r"(?<=[.!?])\s+|\n+")
 _MOST: Final = 500
 
@@ -80,10 +83,16 @@ def by_rules(turns: Iterable[Turn]) -> list[Derived]:
 
 def by_function(turns: list[Turn], extract: Extract) -> list[Derived]:
     """Return what the user's function takes from a conversation."""
-    said = extract([{**turn.message, "number": turn.number} for turn in turns])
+    if not callable(extract):
+        raise InvalidInput(f"extract must be a function of the messages, not {type(extract).__name__}.")
+    said: Any = extract([{**turn.message, "number": turn.number} for turn in turns])
     if hasattr(said, "__await__"):
         getattr(said, "close", lambda: None)()
         raise TypeError("absorb needs a function that returns the memories, not a coroutine function.")
+    if isinstance(said, str | bytes | Mapping) or not isinstance(said, Iterable):
+        raise InvalidInput(
+            f"extract returned {said!r:.80}; nothing was stored. Return a list: of texts, or of dicts with text and message."
+        )
     last = turns[-1].number if turns else 0
     found: list[Derived] = []
     for one in said:
@@ -91,7 +100,12 @@ def by_function(turns: list[Turn], extract: Extract) -> list[Derived]:
             found.append(Derived(one, last, {}))
         elif isinstance(one, Mapping) and isinstance(one.get("text"), str):
             fields = {key: value for key, value in one.items() if key not in ("text", "message", "source", "user")}
-            found.append(Derived(one["text"], int(one.get("message", last)), fields))
+            unknown = [key for key in fields if key not in FIELDS]
+            if unknown:
+                raise InvalidInput(
+                    f"extract returned the field {unknown[0]!r}; nothing was stored. Fields are {', '.join(FIELDS)}."
+                )
+            found.append(Derived(one["text"], one.get("message", last), fields))
         else:
             raise InvalidInput(
                 f"extract returned {one!r:.80}; nothing was stored. Return texts, or dicts with text and message."

@@ -272,7 +272,8 @@ class Embedding:
 def raise_dimension(model: str, stored: int, given: int) -> None:
     """Raise `InvalidInput` for a model that changed its dimension."""
     raise InvalidInput(
-        f"The embedder {model!r} returns {given} numbers, and its stored vectors have {stored}. Give it another name."
+        f"The embedder {model!r} returns {given} numbers, and its stored vectors have {stored}. Give it another name: "
+        "a function's is its attribute `model`, or else the one in its `def`."
     )
 
 

@@ -61,8 +61,13 @@ def is_of(file: str, patterns: Files, names: Iterable[str]) -> bool:
 
 
 def _each(patterns: Files) -> list[str]:
-    given = [patterns] if isinstance(patterns, str | os.PathLike) else list(patterns)
-    return [str(os.fspath(one)) for one in given]
+    given: list[object] = [patterns]
+    if isinstance(patterns, Iterable) and not isinstance(patterns, str):
+        given = list(patterns)
+    found = [str(os.fspath(one)) for one in given if isinstance(one, str | os.PathLike)]
+    if len(found) < len(given):
+        raise InvalidInput(f'load takes files and patterns, such as ["policies/*.md"]; not {patterns!r:.80}.')
+    return found
 
 
 def pieces_of(file: str) -> list[Piece]:

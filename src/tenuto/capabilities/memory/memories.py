@@ -19,6 +19,7 @@ from tenuto.capabilities.memory.knowledge import Files, Loaded, files_of, is_of,
 from tenuto.capabilities.memory.recall import Recalled, must_be_query, recall_memories, recall_turns
 from tenuto.capabilities.memory.records import (
     KINDS,
+    RANKS,
     TRUST,
     Kind,
     Memory,
@@ -136,11 +137,7 @@ class Memories(Timed):
             rank = TRUST[trust_of(str(found[0].get("role", "")))]
         elif source is not None and source.memory is not None:
             rank = TRUST[self.get(source.memory).trust]
-        if wanted is None:
-            return rank
-        if wanted not in TRUST:
-            raise InvalidInput(f"trust must be one of {', '.join(TRUST)}; not {wanted!r}.")
-        return min(rank, TRUST[wanted])
+        return min(rank, _rank(wanted, rank))
 
     @searching
     def recall(  # noqa: PLR0913 - the words of the API
@@ -161,7 +158,9 @@ class Memories(Timed):
         With `thread`, the messages of that conversation instead. `at` answers as of then: what was known and true.
         """
         must_be_query(query, k, neighbours)
-        trust = _rank(min_trust)
+        trust = _rank(min_trust, 0, "min_trust")
+        if about is not None:
+            keys.name(about, "subject")
         now = self._kernel.now()
         then = instant(at, "at")
         owner = None if user is None else keys.name(user, "user")
@@ -220,8 +219,13 @@ class Memories(Timed):
         memories that this writer had superseded hold again. No read finds them afterwards.
         """
         chosen = Chosen(id, user, thread, about, writer)
-        if not any(chosen):
+        if all(one is None for one in chosen):
             raise InvalidInput("forget needs an id, user, thread, about or writer. Nothing was forgotten.")
+        for what, one in zip(Chosen._fields, chosen, strict=True):
+            if one is not None:
+                keys.name(one, what)
+        if not isinstance(reason, str):
+            raise InvalidInput(f"reason must be a text, not {type(reason).__name__}. Nothing was forgotten.")
         if id is not None:
             self.get(id)
         found = chosen_memories(self._kernel, chosen)
@@ -250,6 +254,8 @@ class Memories(Timed):
         `extract(messages)` chooses instead of the rules: it returns texts, or dicts with `text`, `message` and fields.
         The memories belong to `user`, or to the thread's user. Again, it stores nothing twice; `after` skips messages.
         """
+        if type(after) is not int or after < 0:
+            raise InvalidInput(f"after must be the number of a message, 0 or more, not {after!r}.")
         owner = keys.name(user, "user") if user is not None else self._owner(thread)
         turns = turns_of(Thread(self._threads, thread, user=None, ttl=None), after).turns
         derived = by_rules(turns) if extract is None else by_function(turns, extract)
@@ -257,10 +263,10 @@ class Memories(Timed):
         given: list[New] = []
         for one in derived:
             if one.message not in roles:
-                raise InvalidInput(f"extract named message {one.message}, which is not there; nothing was stored.")
+                raise InvalidInput(f"extract named message {one.message!r}, which is not there; nothing was stored.")
             rank = TRUST[trust_of(roles[one.message])]
             if extract is not None:  # a model may have put it into other words
-                rank = min(rank, TRUST["model"])
+                rank = min(rank, TRUST["model"], _rank(one.fields.pop("trust", None), TRUST["person"]))
             source = Source(thread=thread, message=one.message)
             given.append(new(one.text, trust=rank, user=owner, source=source, **one.fields))
         found = []
@@ -293,7 +299,7 @@ class Memories(Timed):
                 kind=kind,
                 source=Source(file=one.file, heading=one.heading),
             )
-            for one in pieces
+            for one in dict.fromkeys(pieces)  # a paragraph that stands twice below a heading is one memory
         ]
         known = {
             (memory.source.file, memory.source.heading, memory.text, memory.kind): memory.id
@@ -445,7 +451,7 @@ def _kind(kind: str | None) -> str | None:
     return kind
 
 
-def _rank(trust: str | None) -> int:
-    if trust is not None and trust not in TRUST:
-        raise InvalidInput(f"min_trust must be one of {', '.join(TRUST)}, or None; not {trust!r}.")
-    return 0 if trust is None else TRUST[trust]
+def _rank(trust: str | None, otherwise: int, what: str = "trust") -> int:
+    if trust is not None and trust not in RANKS:
+        raise InvalidInput(f"{what} must be one of {', '.join(RANKS)}, or None; not {trust!r}.")
+    return otherwise if trust is None else TRUST[trust]

@@ -24,8 +24,8 @@ from tenuto.kernel.durations import ttl as ttl_seconds
 Kind = Literal["fact", "preference", "event", "decision", "skill", "policy", "case"]
 Trust = Literal["person", "tool", "model", "unknown"]
 KINDS: Final = get_args(Kind)
-_RANKS: Final[tuple[Trust, ...]] = ("unknown", "model", "tool", "person")
-TRUST: Final[dict[str, int]] = {name: rank for rank, name in enumerate(_RANKS)}
+RANKS: Final[tuple[Trust, ...]] = ("unknown", "model", "tool", "person")
+TRUST: Final[dict[str, int]] = {name: rank for rank, name in enumerate(RANKS)}
 MAX_TEXT: Final = 65_536
 MAX_QUERY: Final = 10_000
 _TENANT: Final = keys.pack("memories", "tenant")
@@ -153,6 +153,7 @@ def new(  # noqa: PLR0913 - the fields of a memory
         raise InvalidInput("A predicate needs a subject. Pass about= too.")
     if meta is not None and not isinstance(meta, Mapping):
         raise InvalidInput(f"meta must be a dict, not {type(meta).__name__}.")
+    codec.encode({"meta": None if meta is None else dict(meta)})  # an error names the path from here
     begins, ends = instant(valid_from, "valid_from"), instant(valid_until, "valid_until")
     if begins is not None and ends is not None and begins >= ends:
         raise InvalidInput("valid_until must be after valid_from. Nothing was stored; swap the two.")
@@ -191,7 +192,12 @@ def instant(value: datetime | date | str | None, what: str) -> float | None:
         value = datetime(value.year, value.month, value.day, tzinfo=UTC)
     if value.tzinfo is None:
         raise InvalidInput(f"{what} must be an aware datetime. Pass one with a time zone, such as datetime.now(UTC).")
-    return value.timestamp()
+    at = value.timestamp()
+    try:
+        moment(at)
+    except (ValueError, OverflowError):
+        raise InvalidInput(f"{what} must lie in the years 1 to 9999 in UTC, not {value!r}.") from None
+    return at
 
 
 def source_of(given: Source | Mapping[str, Any] | None) -> Source | None:
@@ -203,7 +209,15 @@ def source_of(given: Source | Mapping[str, Any] | None) -> Source | None:
         if unknown:
             raise InvalidInput(f"A source has the fields {', '.join(Source._fields)}; not {given!r:.200}.")
         found = Source(**given)
-    if found is not None and found.message is not None and found.thread is None:
+    if found is None:
+        return None
+    for field, value in zip(Source._fields, found, strict=True):
+        if value is not None and field in ("message", "step"):
+            if type(value) is not int or value < (field == "message"):
+                raise InvalidInput(f"The {field} of a source must be its number, not {value!r:.80}.")
+        elif value is not None and (type(value) is not str or not value):
+            raise InvalidInput(f"The {field} of a source must be a text, not {value!r:.80}.")
+    if found.message is not None and found.thread is None:
         raise InvalidInput("A source with a message needs its thread. Pass source={'thread': …, 'message': …}.")
     return found
 
@@ -278,7 +292,7 @@ def made(context: Context, given: New, now: float) -> Memory:
 
 def trust_name(rank: int) -> Trust:
     """Return the label of a rank of trust."""
-    return _RANKS[rank]
+    return RANKS[rank]
 
 
 def stored(context: Context, *memories: Memory) -> bytes:

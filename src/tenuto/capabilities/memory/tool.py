@@ -49,10 +49,12 @@ def answering(recall: Callable[[str, int], list[Recalled]]) -> Callable[..., str
     def recall_memory(arguments: str | Mapping[str, Any] | None = None, /, **named: Any) -> str:
         """Answer a call of the tool; `arguments` may be the JSON text of a provider. Errors are text, too."""
         try:
-            given = json.loads(arguments) if isinstance(arguments, str) else dict(arguments or {})
-            given.update(named)
-            found = recall(given["query"], int(given.get("k") or 5))
-        except (KeyError, TypeError, ValueError, TenutoError) as error:
+            given = json.loads(arguments) if isinstance(arguments, str) else arguments or {}
+            given = {**given, **named}
+            found = recall(given["query"], int(given.get("k") or 0))
+        except KeyError:
+            return 'error: pass what to search for, as {"query": "…"}'
+        except (TypeError, ValueError, TenutoError) as error:
             return f"error: {error}"
         return "\n".join(_line(one) for one in found) or "nothing found"
 

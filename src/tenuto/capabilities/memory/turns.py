@@ -162,7 +162,8 @@ def _time_of(turn: Turn) -> float | None:
     if isinstance(given, str):
         try:
             when = datetime.fromisoformat(given)
-        except ValueError:
+            when = (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).astimezone(UTC)
+        except (ValueError, OverflowError):
             return turn.at
-        return (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()
+        return when.timestamp()
     return given.timestamp() if isinstance(given, datetime) and given.tzinfo is not None else turn.at

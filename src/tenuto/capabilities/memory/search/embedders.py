@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import importlib
 import importlib.util
+import inspect
 import json
 import logging
 import os
@@ -68,6 +69,8 @@ def embedder_of(given: str | Embed | None) -> Embedder | None:
             raise InvalidInput("An endpoint needs its model after #, such as https://host/v1#text-embedding-3-small.")
         return Embedder(model, lambda: _endpoint(url, model), SENTENCES)
     if callable(given):
+        if inspect.iscoroutinefunction(given) or inspect.iscoroutinefunction(getattr(given, "__call__", None)):  # noqa: B004 - its kind
+            raise TypeError("embed must be a function that returns the vectors, not a coroutine function.")
         name = getattr(given, "model", None) or getattr(given, "__qualname__", type(given).__qualname__)
         return Embedder(str(name), lambda: given, SENTENCES)
     raise InvalidInput(f'embed must be "wordllama", "minilm", a URL, a function, or None; not {given!r:.80}.')
