@@ -23,13 +23,9 @@ import click
 _LIMIT: Final = 1.5
 """Seconds from the import of this module until the process ends; $TENUTO_HOOK_SECONDS sets another limit."""
 _BEGAN: Final = time.monotonic()
-_TAIL: Final = 512 * 1024
-"""Bytes at the end of a transcript in which the last message is looked for."""
 _SILENT: Final = 0.4
 """Seconds to wait for more of the host's JSON."""
-_SAID: Final = 2_000
 _HEAD: Final = "From earlier sessions, kept by tenuto:\n\n"
-_ASSISTANT: Final = ("assistant", "gemini", "model")
 
 
 @click.command("hook")
@@ -90,7 +86,9 @@ def _run(moment: str, host: str, url: str | None) -> Iterator[str]:
             yield _shown(host, _digest(agent, brief=True))
             yield _shown(host, _digest(agent, brief=False))
         else:
-            _note(agent, host, moment, _last_words(given))
+            from tenuto.operations.last_session import last_words, note  # noqa: PLC0415 - within the time limit
+
+            note(agent, host, moment, last_words(given))
 
 
 def _digest(agent: Any, *, brief: bool) -> str:
@@ -107,19 +105,6 @@ def _shown(host: str, text: str) -> str:
         return json.dumps({"additional_context": _HEAD + text}, ensure_ascii=False)
     found = {"hookEventName": "SessionStart", "additionalContext": _HEAD + text}
     return json.dumps({"hookSpecificOutput": found}, ensure_ascii=False)
-
-
-def _note(agent: Any, host: str, moment: str, said: str) -> None:
-    """Store what the agent said last, and before a compaction the values of the project, each if it is new."""
-    from tenuto.operations.resume import LAST_SESSION  # noqa: PLC0415 - within the time limit
-
-    known = agent.state.get(*LAST_SESSION, {})
-    if said and (not isinstance(known, dict) or known.get("said") != said):
-        agent.state.set(*LAST_SESSION, {"host": host, "moment": moment, "said": said})
-    if moment == "pre-compact" and (values := agent.state.items("project")):
-        last = agent.checkpoint.restore("project", default=None)
-        if last is None or dict(last) != values:
-            agent.checkpoint.create("project", values, meta={"scope": "project", "label": "before compaction"})
 
 
 # -- what the host says ------------------------------------------------------------------------------------------------
@@ -147,60 +132,3 @@ def _arriving() -> Iterator[bytes]:
         if not part:
             return
         yield part
-
-
-def _last_words(given: Mapping[str, Any]) -> str:
-    """Return the last message of the agent, as the host gives it or as its transcript has it."""
-    said = given.get("last_assistant_message")
-    if not isinstance(said, str) or not said.strip():
-        place = given.get("transcript_path")
-        said = _from_transcript(Path(place)) if isinstance(place, str) and place else ""
-    said = " ".join(said.split())
-    return said if len(said) <= _SAID else said[: _SAID - 1] + "…"
-
-
-def _from_transcript(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        return ""
-    last = ""
-    for value in _values(text):
-        for message in _messages(value):
-            last = _text_of(message) or last
-    return last
-
-
-def _values(text: str) -> Iterator[Any]:
-    """Yield the JSON values of a transcript: of the whole text, or of each line that is one."""
-    for part in (text,) if text.lstrip().startswith(("{\n", "{\r", "[")) else text.splitlines():
-        try:
-            yield json.loads(part)
-        except ValueError:
-            continue  # the cut line at the beginning, or one that is being written
-
-
-def _messages(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the messages of the agent in a value of a transcript, in their order."""
-    if isinstance(value, list):
-        for one in value:
-            yield from _messages(one)
-    elif isinstance(value, dict):
-        inner = value.get("message")
-        if value.get("role") in _ASSISTANT or (value.get("type") in _ASSISTANT and "content" in value):
-            yield value
-        elif value.get("type") in _ASSISTANT and isinstance(inner, dict):
-            yield inner
-        else:
-            for key in ("payload", "message", "messages", "history"):
-                yield from _messages(value.get(key))
-
-
-def _text_of(message: Mapping[str, Any]) -> str:
-    content = message.get("content")
-    if isinstance(content, str):
-        return content.strip()
-    parts = content if isinstance(content, list) else []
-    return "\n".join(one["text"] for one in parts if isinstance(one, dict) and isinstance(one.get("text"), str)).strip()

@@ -11,11 +11,10 @@ from tenuto.capabilities.sessions import Progress, ProgressInfo
 from tenuto.client import Tenuto
 from tenuto.errors import InvalidInput
 from tenuto.kernel.durations import moment
+from tenuto.operations.last_session import WORKING, noted
 from tenuto.operations.progress import _stored
 from tenuto.operations.table import operation
 
-LAST_SESSION: Final = ("session", "last")
-"""Scope and key of what the last session of a coding agent said: {"at", "host", "said"}. Hooks write it."""
 _LEAST: Final = 200
 _EXAMINED: Final = 2_000
 """The runs that are looked at: the digest is for the start of a session, and must not take seconds."""
@@ -43,12 +42,18 @@ def resume(
     """
     if name is not None:
         _stored(agent, name)
-        return Digest(_document(agent, name, brief=brief).digest(limit))
+        said = last_said(agent, name)
+        return Digest(_document(agent, name, brief=brief).digest(max(limit - _size(said), limit // 2)) + said)
     if limit < _LEAST:
         raise InvalidInput(f"limit must be at least {_LEAST} bytes, not {limit}.")
     documents = _active(agent, brief=brief)
     names = {info.name for _, info in documents}
-    parts = [*_questions(agent, names), *_runs(agent, names), *_workflows(agent, names), *_last_session(agent)]
+    parts = [
+        *_questions(agent, names),
+        *_runs(agent, names),
+        *_workflows(agent, names),
+        *filter(None, [last_said(agent)]),
+    ]
     reserved = min(sum(map(_size, parts)), limit // 2 if documents else limit)
     text = ""
     for document, _ in documents:
@@ -110,11 +115,14 @@ def _workflows(agent: Tenuto, names: set[str]) -> Iterator[str]:
         yield _listed(f"Workflows ({len(active)})", lines)
 
 
-def _last_session(agent: Tenuto) -> Iterator[str]:
-    entry = agent.state.entry(*LAST_SESSION)
-    if entry is not None and isinstance(entry.value, dict) and entry.value.get("said"):
-        said = " ".join(str(entry.value["said"]).split())
-        yield f"The last session ({entry.updated_at:%Y-%m-%d %H:%M} UTC) said: {_cut(said, 500)}\n"
+def last_said(agent: Tenuto, name: str | None = None) -> str:
+    """Return what the last session said, of a progress document or of all, as a line; empty if there is nothing."""
+    entry = noted(agent, name)
+    if entry is None:
+        return ""
+    said = " ".join(str(entry.value["said"]).split())
+    how = ", not ended) was at" if entry.value.get("moment") == WORKING else ") said"
+    return f"The last session ({entry.updated_at:%Y-%m-%d %H:%M} UTC{how}: {_cut(said, 500)}\n"
 
 
 def _memories(agent: Tenuto) -> Iterator[str]:
