@@ -33,7 +33,7 @@ export function AnswerForm({ question, done, full = false }) {
       ${question.acknowledged_by && html`<span>looked after by <bdi>${short(question.acknowledged_by, 40)}</bdi></span>`}
     </p>
     ${question.policy && html`<p class="hint">Rule: ${plain(question.policy)}</p>`}
-    ${question.context !== null && html`<div class="json boxed"><${Json} value=${question.context} open=${true} /></div>`}
+    ${question.context !== null && html`<div class="json bare boxed"><${Json} value=${question.context} bare /></div>`}
     ${question.evidence.length > 0 && html`<${Section} title="Evidence"><div class="json"><${Json} value=${question.evidence} /></div></${Section}>`}
     ${question.remembered.length > 0 && html`<${Section} title="What memory says"><ul>${question.remembered.map((one) => html`<li>${short(one, 400)}</li>`)}</ul></${Section}>`}
     ${question.last && html`<p class="hint">Last time: <b>${shown(question.last.answer ?? question.last.status, 120)}</b>${question.last.by && ` by ${short(question.last.by, 40)}`} on “${short(question.last.text, 120)}”.</p>`}
@@ -42,7 +42,7 @@ export function AnswerForm({ question, done, full = false }) {
     ${open && mayAnswer() && html`
       <${Form} question=${question} doubt=${doubt} done=${done} />
       <p class="row">
-        ${question.status === "pending" && html`<${Act} kind="quiet" operation="inbox acknowledge" disabled=${!me.value} args=${() => ({ question: question.id, by: me.value })} said="Yours: it is not escalated any further." done=${done}>I look after it</${Act}>`}
+        ${question.status === "pending" && html`<${Act} kind="quiet" operation="inbox acknowledge" args=${() => ({ question: question.id, by: named() })} said="Yours: it is not escalated any further." done=${done}>I look after it</${Act}>`}
         <button type="button" class="quiet" onClick=${() => ask(true)}>Cancel the question…</button>
       </p>`}
     ${open && !mayAnswer() && html`<p class="hint">This key only reads. Answering needs one with the scope <code>answer</code>.</p>`}
@@ -51,20 +51,23 @@ export function AnswerForm({ question, done, full = false }) {
   </div>`;
 }
 
+// The name of who answers; without one the field asks for it.
+function named() {
+  if (me.value.trim()) return me.value.trim();
+  document.querySelector(".by input")?.focus();
+  throw new Error("Say who you are: it is on record with your name. Nothing was written.");
+}
+
 function Form({ question, doubt, done }) {
   const [value, set] = useState(() => initial(question.schema));
   const [result, setResult] = useState("");
   const [error, fail] = useState(null);
   const [busy, hold] = useState(false);
   const send = async (answer, more = {}) => {
-    if (!me.value.trim()) {
-      document.querySelector(".by input")?.focus();
-      return fail(new Error("Say who you are: the answer is on record with your name. Nothing was written."));
-    }
     hold(true);
     fail(null);
     try {
-      await write("inbox answer", { question: question.id, answer, by: me.value.trim(), ...more });
+      await write("inbox answer", { question: question.id, answer, by: named(), ...more });
       notify(question.run ? "Answered: its run can continue." : "Answered.");
       done?.();
     } catch (wrong) {

@@ -55,6 +55,10 @@ export function roughly(s) {
 }
 
 export const when = (iso) => (iso ? new Date(iso).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" }) : "");
+export const clock = (iso) => {
+  const at = new Date(iso);
+  return `${at.toLocaleDateString(undefined, { day: "numeric", month: "short" })} ${at.toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" })}`;
+};
 export const money = (dollars) =>
   !dollars ? "" : dollars >= 0.01 ? `$${dollars.toFixed(2)}` : `$${dollars.toPrecision(2).replace(/0+$/, "")}`;
 export const count = (number) => number.toLocaleString("en").replaceAll(",", " ");

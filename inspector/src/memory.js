@@ -32,7 +32,7 @@ export function Memory({ id }) {
     <div class="filters"><div class="chips" role="group" aria-label="Kind">${["", ...KINDS].map((word) => html`<button type="button" aria-pressed=${kind === word} onClick=${() => refine({ kind: word })}>${word || "all kinds"}</button>`)}</div>
       <div class="chips" role="group" aria-label="View">${VIEWS.map(([name, word]) => html`<button type="button" aria-pressed=${view === name} onClick=${() => refine({ view: name })}>${word}</button>`)}</div></div>
     <${Problem} error=${found.error} />
-    <div class="two wide">
+    <div class="two wide ${id ? "picked" : ""}">
       <div>
         ${pairs && (pairs.length ? html`<ul class="cards">${pairs.map((pair) => html`<li class="card"><small>${Math.round(pair.share * 100)} % of the words are common</small>${[pair.first, pair.second].map((memory) => html`<p><a href=${link("memory", [memory.id], here)}>${short(memory.text, 200)}</a> <small><${Ago} at=${memory.learned_at} /></small></p>`)}</li>`)}</ul>` : html`<${Empty} title="No two say almost the same" />`)}
         ${found.data && !pairs && !listed.length && html`<${Empty} title=${q ? "Nothing was found" : "No memories here"}><p>${user ? "" : "Without a user, only memories of the whole tenant are shown."}</p></${Empty}>`}
@@ -41,7 +41,7 @@ export function Memory({ id }) {
           return html`<li key=${memory.id} data-index=${at} class="spaced"><a class="card" data-row aria-current=${memory.id === id ? "true" : undefined} href=${link("memory", [memory.id], here)}><b>${short(memory.text, 220)}</b><small><span>${memory.kind}</span>${memory.user && html`<span>of <bdi>${short(memory.user, 40)}</bdi></span>`}<span><${Ago} at=${memory.learned_at} /></span><span>said by ${memory.trust}</span>${memory.why && html`<span class="why">recalled: ${short(memory.why, 120)}</span>`}</small></a></li>`;
         }} />`}
       </div>
-      ${id && html`<aside class="detail" aria-label="Memory"><${Problem} error=${one.error} />${one.data && html`<${Detail} ...${one.data} forget=${() => forget(one.data.memory)} />`}</aside>`}
+      ${id && html`<aside class="detail" aria-label="Memory"><a class="back" href=${link("memory", [], here)}>All memories</a><${Problem} error=${one.error} />${one.data && html`<${Detail} ...${one.data} forget=${() => forget(one.data.memory)} />`}</aside>`}
     </div>
     ${forgets && html`<${Forget} memory=${forgets} onClose=${() => forget(null)} done=${(given) => (forget(null), show(given), go("memory", [], here), found.reload())} />`}
     ${receipt && html`<${Dialog} title="Forgotten" onClose=${() => show(null)}><p>This was removed, from every layer:</p><${Facts} of=${Object.entries(receipt).map(([name, value]) => [name.replaceAll("_", " "), typeof value === "object" ? JSON.stringify(value) : String(value)])} /><div class="row end"><${Copy} label="Copy the receipt" text=${JSON.stringify(receipt, null, 2)} /></div></${Dialog}>`}

@@ -3,7 +3,7 @@ import { html } from "htm/preact";
 import { signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { follow, key, live, write } from "./api.js";
-import { STATUS, ago, bytes, plain, shown, when } from "./format.js";
+import { STATUS, ago, bytes, clock, plain, shown, when } from "./format.js";
 
 export { html };
 
@@ -84,6 +84,9 @@ export const Badge = ({ status, label }) => {
 };
 
 export const Ago = ({ at }) => html`<time datetime=${at} title=${when(at)}>${ago(at, now.value)}</time>`;
+
+// When it was by the clock as well, once "1 d ago" no longer says it.
+export const Aged = ({ at }) => html`<${Ago} at=${at} />${now.value - Date.parse(at) > 6 * 3_600_000 && html`<small>${clock(at)}</small>`}`;
 export const Problem = ({ error }) => error && html`<p class="problem" role="alert">${plain(error.message)}</p>`;
 export const Empty = ({ title, children }) => html`<div class="empty"><h2>${title}</h2>${children}</div>`;
 
@@ -203,7 +206,8 @@ export function Text({ text }) {
 }
 
 // A value as a tree. Closed branches are not rendered, long lists and texts in parts: nothing freezes the page.
-export function Json({ value, name, depth = 0, open = depth < 2 }) {
+// With `bare`, the outermost level has no line of its own: its fields alone say what it is.
+export function Json({ value, name, depth = 0, open = depth < 2, bare = false }) {
   const [is, set] = useState(open);
   const [most, more] = useState(MANY);
   const label = name !== undefined && html`<span class="key"><bdi>${plain(String(name).slice(0, 200))}</bdi></span>`;
@@ -214,6 +218,7 @@ export function Json({ value, name, depth = 0, open = depth < 2 }) {
   const list = Array.isArray(value);
   const size = list ? value.length : Object.keys(value).length;
   if (!size) return html`<div class="leaf">${label}<span class="v-null">${list ? "[ ]" : "{ }"}</span></div>`;
+  if (bare && size <= MANY) return html`${(list ? [...value.keys()] : Object.keys(value)).map((one) => html`<${Json} key=${one} name=${one} value=${value[one]} depth=${depth + 1} open=${size <= 40} />`)}`;
   const names = is ? (list ? [...Array(Math.min(size, most)).keys()] : Object.keys(value).slice(0, most)) : [];
   return html`<div class="branch">
     <button type="button" class="fold" aria-expanded=${is} onClick=${() => set(!is)}>
@@ -228,7 +233,7 @@ export function Json({ value, name, depth = 0, open = depth < 2 }) {
 
 export const Value = ({ title, value, none = "nothing" }) =>
   html`<${Section} title=${title} aside=${value !== null && value !== undefined && html`<${Copy} quiet text=${() => JSON.stringify(value, null, 2)} />`}>
-    ${value === null || value === undefined ? html`<p class="dim">${none}</p>` : html`<div class="json"><${Json} value=${value} /></div>`}
+    ${value === null || value === undefined ? html`<p class="dim">${none}</p>` : html`<div class="json bare"><${Json} value=${value} bare /></div>`}
   </${Section}>`;
 
 // -- long lists ------------------------------------------------------------------------------
@@ -258,14 +263,19 @@ export function LongList({ count: total, estimate, render, onRange, label, from 
   };
   useLayoutEffect(() => {
     look();
-    addEventListener("scroll", look, { passive: true });
+    const onScroll = () => {
+      pinned.current = from === "end" && innerHeight + scrollY >= document.documentElement.scrollHeight - 8;
+      look();
+    };
+    addEventListener("scroll", onScroll, { passive: true });
     addEventListener("resize", look);
     return () => {
-      removeEventListener("scroll", look);
+      removeEventListener("scroll", onScroll);
       removeEventListener("resize", look);
     };
   }, [total]);
   const placed = useRef(false);
+  const pinned = useRef(from === "end"); // it stays at the end while what is shown there grows
   useLayoutEffect(() => {
     if (from !== "end" || placed.current || !total) return;
     placed.current = true;
@@ -287,9 +297,11 @@ export function LongList({ count: total, estimate, render, onRange, label, from 
     }
     if (moved) {
       measure();
-      if (Math.abs(moved) > 1) scrollBy(0, moved);
+      if (Math.abs(moved) > 1 && !pinned.current) scrollBy(0, moved);
       look();
       redraw((n) => n + 1);
+    } else if (pinned.current && placed.current) {
+      scrollTo(0, document.documentElement.scrollHeight);
     }
   });
   const { at } = tops.current;

@@ -6,7 +6,7 @@ import { AnswerForm } from "./answer.js";
 import { Act, Ago, Badge, Confirm, Copy, Dialog, Facts, Problem, Section, Value, html, notify, now, useLoad } from "./parts.js";
 import { go, link, refine, route } from "./route.js";
 import { script } from "./script.js";
-import { Waterfall, stepKey, stepName } from "./waterfall.js";
+import { Waterfall, standing, stepKey, stepName } from "./waterfall.js";
 
 const OVER = ["completed", "cancelled"];
 
@@ -32,7 +32,8 @@ export function RunPage({ id }) {
   const error = run.error && cause && run.error.type === "StepFailed" ? cause.error : run.error;
   const choose = (key) => refine({ step: route.value.query.step === key ? "" : key });
   const end = ["running", "waiting", "in_doubt"].includes(run.status) ? now.value / 1000 : Date.parse(run.updated_at) / 1000;
-  const status = question?.status === "pending" || question?.status === "acknowledged" ? "person" : run.status;
+  const asked = question?.status === "pending" || question?.status === "acknowledged";
+  const status = asked && run.status !== "in_doubt" ? "person" : run.status;
   return html`<div class="page run">
     <header class="head">
       <div class="title"><a class="up" data-up href=${link("runs")}>Runs</a><h1><bdi>${short(run.id, 120)}</bdi></h1><${Badge} status=${status} /></div>
@@ -63,14 +64,17 @@ export function RunPage({ id }) {
       ${cause && html`<p class="dim">in step <button type="button" class="link" onClick=${() => refine({ step: stepKey(cause) })}>${short(stepName(cause), 60)}</button>${cause.attempts > 1 && `, after ${cause.attempts} attempts`}${cause.ended && `, ${ago(cause.ended, now.value)}`}</p>`}
       ${error.traceback && !chosen?.error && html`<details><summary>Traceback</summary><pre tabindex="0">${plain(error.traceback)}</pre></details>`}
     </div>`}
-    ${question && status === "person" && html`<div class="asked"><${AnswerForm} question=${question} done=${found.reload} /></div>`}
-    ${run.status === "waiting" && status !== "person" && html`<p class="hint">Waits for ${run.waits_for.map(([kind, ref]) => `${kind} ${short(ref, 60)}`).join(", ") || "a time"}${run.wakes && html`, until ${when(run.wakes)}`}.</p>`}
+    ${asked && html`<div class="asked"><${AnswerForm} question=${question} done=${found.reload} /></div>`}
+    ${run.status === "waiting" && !asked && html`<p class="hint">Waits for ${run.waits_for.map(([kind, ref]) => `${kind} ${short(ref, 60)}`).join(", ") || "a time"}${run.wakes && html`, until ${when(run.wakes)}`}.</p>`}
     ${run.status === "interrupted" && html`<p class="hint">Its process died. A worker, <code>tenuto runs recover</code>, or the same call again continues it from its last step.</p>`}
     ${run.status === "queued" && html`<p class="hint">Queued: a worker, or the same call with this id, executes it.</p>`}
     <div class="split">
-      <${Waterfall} run=${run} end=${end} chosen=${chosen && stepKey(chosen)} onChoose=${choose} />
+      <div class="done">
+        <${Waterfall} run=${run} end=${end} chosen=${chosen && stepKey(chosen)} onChoose=${choose} />
+        <${Log} lines=${chosen ? history.filter((one) => one.step_number === chosen.number) : history} of=${chosen && stepName(chosen)} />
+      </div>
       <aside class="panel" aria-label="Details">
-        ${chosen ? html`<${StepPanel} key=${chosen.number} step=${chosen} run=${run} history=${history} fork=${() => ask("fork")} />` : html`<${RunPanel} run=${run} history=${history} />`}
+        ${chosen ? html`<${StepPanel} key=${chosen.number} step=${chosen} run=${run} history=${history} fork=${() => ask("fork")} />` : html`<${RunPanel} run=${run} />`}
       </aside>
     </div>
     ${asks === "fork" && html`<${Fork} run=${run} step=${chosen ?? cause ?? run.steps.at(-1)} onClose=${() => ask(null)} />`}
@@ -79,15 +83,14 @@ export function RunPage({ id }) {
 }
 
 function StepPanel({ step, run, history, fork }) {
-  const lines = history.filter((one) => one.step_number === step.number);
-  const trace = lines.find((one) => one.correlation_id)?.correlation_id;
+  const trace = history.find((one) => one.step_number === step.number && one.correlation_id)?.correlation_id;
   return html`
-    <header class="panel-head"><h2><bdi>${short(stepName(step), 120)}</bdi></h2><${Badge} status=${step.status} /><button type="button" class="quiet" aria-label="Show the run" onClick=${() => refine({ step: "" })}>✕</button></header>
+    <header class="panel-head"><h2><bdi>${short(stepName(step), 120)}</bdi></h2><${Badge} status=${standing(step, run)} /><button type="button" class="quiet" aria-label="Show the run" onClick=${() => refine({ step: "" })}>✕</button></header>
     ${step.error && html`<div class="cause"><p><b>${plain(step.error.type)}</b> ${short(step.error.message, 600)}</p>${step.error.traceback && html`<details><summary>Traceback</summary><pre tabindex="0">${plain(step.error.traceback)}</pre></details>`}</div>`}
     ${mayWrite() && ["step", "map", "ask"].includes(step.kind) && html`<p><button type="button" class="main" onClick=${fork}>Fork from here…</button></p>`}
     ${step.question && step.status !== "completed" && html`<p class="hint">It asks a person: <a href=${link("inbox", [step.question])}>open the question</a>.</p>`}
     <${Value} title="Input" value=${step.args} none=${step.key ? "It is known by its key; its arguments are not recorded." : "No arguments."} />
-    <${Value} title="Output" value=${step.result} none=${step.status === "completed" ? "It returned nothing." : "Nothing yet."} />
+    <${Value} title="Output" value=${step.result} none=${step.status === "completed" ? "It returned nothing." : step.status === "failed" ? "None: it failed." : "Nothing yet."} />
     <${Section} title="Facts"><${Facts} of=${[
       ["started", when(step.started)],
       ["ended", when(step.ended)],
@@ -105,8 +108,7 @@ function StepPanel({ step, run, history, fork }) {
     ${step.repeats.length > 0 && html`<${Section} title="Attempts"><ol class="attempts">
       <li>1 · <time>${when(step.started)}</time></li>
       ${step.repeats.map((one) => html`<li>${one.attempt} · <time>${when(one.at)}</time> · ${WHY[one.why] || one.why}${one.said_by && html`, said by <bdi>${short(one.said_by, 40)}</bdi>`}</li>`)}
-    </ol></${Section}>`}
-    <${Log} lines=${lines} run=${run} />`;
+    </ol></${Section}>`}`;
 }
 
 const WHY = {
@@ -117,8 +119,11 @@ const WHY = {
   halted: "the run was resumed after a pause",
 };
 
-const Log = ({ lines }) =>
-  html`<${Section} title="Log">${lines.length ? html`<ol class="log">${lines.slice(-300).map((one) => html`<li><time title=${when(one.at)}>${new Date(one.at).toLocaleTimeString()}</time> <b>${one.what}</b> ${one.step && html`<bdi>${short(one.step, 40)}</bdi> `}<span class="dim">${short(one.writer, 30)}${one.correlation_id && ` · ${short(one.correlation_id, 36)}`}</span></li>`)}</ol>` : html`<p class="dim">No lines.</p>`}</${Section}>`;
+// Who wrote a line of the log, and for which request: shown where it changes.
+const said = (line) => line && [short(line.writer, 30), line.correlation_id && short(line.correlation_id, 36)].filter(Boolean).join(" · ");
+
+const Log = ({ lines, of }) =>
+  html`<${Section} title=${of ? `Log of ${short(of, 60)}` : "Log"}>${lines.length ? html`<ol class="log">${lines.slice(-300).map((one, at, all) => html`<li><time title=${when(one.at)}>${new Date(one.at).toLocaleTimeString()}</time> <b>${one.what}</b> ${one.step && html`<bdi>${short(one.step, 40)}</bdi> `}<span class="dim">${said(one) !== said(all[at - 1]) && said(one)}</span></li>`)}</ol>` : html`<p class="dim">No lines.</p>`}</${Section}>`;
 
 // The arguments of a durable function: the positional ones alone, if it has no others.
 function given(args) {
@@ -127,7 +132,7 @@ function given(args) {
   return Object.keys(named).length ? { args: positional, kwargs: named } : positional;
 }
 
-function RunPanel({ run, history }) {
+function RunPanel({ run }) {
   return html`
     <header class="panel-head"><h2>The run</h2></header>
     <${Value} title="Input" value=${given(run.args)} none="No arguments are recorded: it was opened with agent.run(id)." />
@@ -142,8 +147,7 @@ function RunPanel({ run, history }) {
       ["executed by", run.holder && `${run.holder.writer}, process ${run.holder.pid} on ${run.holder.machine}`],
       ["thread", html`<a href=${link("thread", [run.id])}>its conversation</a>`],
     ]} /></${Section}>
-    ${run.notes.length > 0 && html`<${Section} title="Also recorded"><ol class="log">${run.notes.slice(0, 200).map((one) => html`<li><b>${one.kind}</b> <bdi>${short(one.name, 40)}</bdi> <span class="dim">${shown(one.result, 60)}</span></li>`)}</ol></${Section}>`}
-    <${Log} lines=${history} />`;
+    ${run.notes.length > 0 && html`<${Section} title="Also recorded"><ol class="log">${run.notes.slice(0, 200).map((one) => html`<li><b>${one.kind}</b> <bdi>${short(one.name, 40)}</bdi> <span class="dim">${shown(one.result, 60)}</span></li>`)}</ol></${Section}>`}`;
 }
 
 function Fork({ run, step, onClose }) {

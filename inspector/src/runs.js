@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { read } from "./api.js";
 import { count, money, plural, short } from "./format.js";
-import { Ago, Badge, Empty, LongList, Problem, Typed, html, now, useLoad } from "./parts.js";
+import { Aged, Badge, Empty, LongList, Problem, Typed, html, now, useLoad } from "./parts.js";
 import { link, refine, route } from "./route.js";
 
 const HEAD = 100;
@@ -95,16 +95,16 @@ export function Runs() {
 }
 
 function Row({ run, at }) {
-  const status = run.attention === "person" ? "person" : run.status;
+  const status = run.attention === "person" && run.status !== "in_doubt" ? "person" : run.status;
   const under = [run.function, run.user && `for ${run.user}`, run.forked_from && `fork of ${run.forked_from}`].filter(Boolean);
   return html`<li data-index=${at}>
     <a class="run-row" data-row href=${link("run", [run.id])}>
       <span class="c-status"><${Badge} status=${status} /></span>
       <span class="c-run"><b><bdi>${short(run.id, 80)}</bdi></b>${under.length > 0 && html`<small>${under.map((one) => html`<bdi>${short(one, 60)}</bdi>`)}</small>`}</span>
-      <span class="c-step"><bdi>${short(run.step ?? "", 60)}</bdi>${run.error && html`<small class="bad"><bdi>${short(run.error, 110)}</bdi></small>`}</span>
+      <span class="c-step"><bdi>${short(run.step ?? "", 60)}</bdi>${run.error ? html`<small class="bad"><bdi>${short(run.error, 110)}</bdi></small>` : run.asks && html`<small class="asks-for"><bdi>${short(run.asks, 110)}</bdi></small>`}</span>
       <span class="c-count">${run.steps ? `${count(run.done)}/${count(run.steps)}` : ""}</span>
       <span class="c-cost">${money(run.cost)}</span>
-      <span class="c-when"><${Ago} at=${run.updated_at} /></span>
+      <span class="c-when"><${Aged} at=${run.updated_at} /></span>
     </a>
   </li>`;
 }

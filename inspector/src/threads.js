@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { read } from "./api.js";
 import { count, plain, plural, short, shown } from "./format.js";
-import { Ago, Copy, Empty, Json, LongList, Problem, Section, Text, Typed, html, useLoad } from "./parts.js";
+import { Aged, Copy, Empty, Json, LongList, Problem, Section, Text, Typed, html, useLoad } from "./parts.js";
 import { link, refine, route } from "./route.js";
 import { Travel } from "./travel.js";
 
@@ -11,7 +11,7 @@ const PAGE = 100;
 export function Threads() {
   const { q = "", user = "" } = route.value.query;
   const [pages, more] = useState(1);
-  const list = useLoad((signal) => read("thread list", { user, limit: pages * 200 }, { signal, page: true }), [user, pages]);
+  const list = useLoad((signal) => read("thread overview", { user, limit: pages * 100 }, { signal, page: true }), [user, pages]);
   const all = list.data?.rows ?? [];
   const rows = q ? all.filter((one) => one.id.toLowerCase().includes(q.toLowerCase())) : all;
   return html`<div class="page">
@@ -21,10 +21,17 @@ export function Threads() {
     </header>
     <${Problem} error=${list.error} />
     ${list.data && !rows.length && html`<${Empty} title=${all.length ? "None of those loaded fits" : "No threads yet"}><p>A conversation is kept with <code>agent.thread("id").append(…)</code>.</p></${Empty}>`}
-    <${LongList} kind="ul" label="Threads" count=${rows.length} estimate=${45} onRange=${(_, last) => !list.busy && last > all.length - 40 && all.length >= pages * 200 && more(pages + 1)}
-      render=${(at) => html`<li key=${rows[at].id} data-index=${at}><a class="plain-row" data-row href=${link("thread", [rows[at].id])}><b><bdi>${short(rows[at].id, 90)}</bdi></b><span class="dim">${rows[at].user && html`<bdi>${short(rows[at].user, 40)}</bdi>`}${rows[at].forked_from && html` fork of <bdi>${short(rows[at].forked_from, 40)}</bdi>`}</span><span class="dim"><${Ago} at=${rows[at].created_at} /></span></a></li>`} />
+    <${LongList} kind="ul" label="Threads" count=${rows.length} estimate=${57} onRange=${(_, last) => !list.busy && last > all.length - 40 && all.length >= pages * 100 && more(pages + 1)}
+      render=${(at) => html`<li key=${rows[at].id} data-index=${at}><${Row} thread=${rows[at]} /></li>`} />
   </div>`;
 }
+
+const Row = ({ thread }) => html`<a class="plain-row" data-row href=${link("thread", [thread.id])}>
+  <span class="c-run"><b><bdi>${short(thread.id, 90)}</bdi></b>${(thread.user || thread.forked_from) && html`<small>${thread.user && html`<bdi>of ${short(thread.user, 40)}</bdi>`}${thread.forked_from && html`<bdi>fork of ${short(thread.forked_from, 40)}</bdi>`}</small>`}</span>
+  <span class="c-last">${thread.last && html`<span class="dim">${short(thread.role ?? "", 20)}</span> <bdi>${short(thread.last, 120)}</bdi>`}</span>
+  <span class="c-count">${plural(thread.messages, "message")}</span>
+  <span class="c-when"><${Aged} at=${thread.created_at} /></span>
+</a>`;
 
 const TABS = [["", "Conversation"], ["next", "What the model sees next"], ["travel", "Time travel"]];
 

@@ -37,7 +37,7 @@ export function Travel({ thread }) {
       <section class="boxed-part"><header><h2>What changed</h2><span class="dim">${both.data && plural(both.data.diff.length, "change")}</span></header>
         ${both.data && (both.data.diff.length ? html`<${Tree} changes=${both.data.diff} onKey=${(path) => refine({ key: path })} />` : html`<p class="dim">Nothing: both are the same.</p>`)}</section>
       <section class="boxed-part"><header><h2>State at “To”</h2></header>
-        ${both.data && html`<div class="json"><${Json} value=${both.data.state} /></div>`}
+        ${both.data && html`<div class="json bare"><${Json} value=${both.data.state} bare /></div>`}
         <${KeyHistory} thread=${thread} path=${key} /></section>
     </div>
     ${asks && html`<${Restore} checkpoint=${to.id} thread=${thread} onClose=${() => ask(false)} />`}`;

@@ -1,6 +1,6 @@
 // The waterfall of a run: a row a step, its attempts as bars, time without work folded to a mark.
 import { useMemo } from "preact/hooks";
-import { STATUS, plain, short, took } from "./format.js";
+import { STATUS, clock, plain, roughly, short, took, when } from "./format.js";
 import { Icon, LongList, html } from "./parts.js";
 
 const KINDS = { sleep: "moon", wait: "flag", ask: "person" };
@@ -69,41 +69,50 @@ function lasted(step, end) {
   return step.status === "running" ? took(spanned) : "";
 }
 
+// A step with an effect that raised is in doubt until someone says what happened, whatever its last line is.
+export const standing = (step, run) => (run.status === "in_doubt" && step.status === "failed" && step.question ? "in_doubt" : step.status);
+
 export const stepKey = (step) => `${step.number}`;
 export const stepName = (step) => `${step.name}${step.key ? ` [${step.key}]` : step.occurrence > 1 ? ` #${step.occurrence}` : ""}`;
 
 export function Waterfall({ run, chosen, onChoose, end }) {
-  const { place, folds, rows } = useMemo(() => {
+  const { place, folds, rows, first, last } = useMemo(() => {
     const rows = run.steps.map((step) => ({ step, bars: intervals(step, end) }));
     const all = rows.flatMap((one) => one.bars);
     const start = Math.min(seconds(run.created_at), ...all.map((one) => one.from));
-    return { rows, ...scale(all, Math.min(...all.map((one) => one.from), start + 1e9), Math.max(end, ...all.map((one) => one.to))) };
+    const first = Math.min(...all.map((one) => one.from), start + 1e9);
+    const last = Math.max(end, ...all.map((one) => one.to));
+    return { rows, first, last, ...scale(all, first, last) };
   }, [run, end]);
   if (!rows.length) return html`<p class="dim pad">No step has begun.</p>`;
   return html`<div class="waterfall">
-    <div class="folds" aria-hidden="true">${folds.map((one) => html`<span class="fold-mark" style=${{ left: `${one.x}%`, width: `${one.wide}%` }} title="nothing was done for ${took(one.seconds)}">${one.wide > 4 ? took(one.seconds) : ""}</span>`)}</div>
+    <div class="folds" aria-hidden="true">${folds.map((one) => html`<span class="fold-mark" style=${{ left: `${one.x}%`, width: `${one.wide}%` }} title="nothing was done for ${took(one.seconds)}"><span>${folded(one.seconds, one.wide)}</span></span>`)}</div>
     <${LongList} count=${rows.length} estimate=${37} label="Steps" render=${(at) => {
       const { step, bars } = rows[at];
       return html`<li key=${step.number} data-index=${at}>
         <button type="button" class="step-row" data-row="choose" aria-pressed=${chosen === stepKey(step)} onClick=${() => onChoose(stepKey(step))}>
-          <span class="w-name"><${Mark} step=${step} /><bdi title=${plain(step.name)}>${short(stepName(step), 60)}</bdi>
+          <span class="w-name"><${Mark} step=${step} status=${standing(step, run)} /><bdi title=${plain(step.name)}>${short(stepName(step), 60)}</bdi>
             ${step.attempts > 1 && html`<small class="tag">${step.attempts} attempts</small>`}
             ${step.reused > 0 && html`<small class="tag reuse">reused${step.reused > 1 ? ` ${step.reused}×` : ""}</small>`}
           </span>
           <span class="w-bars" aria-hidden="true">${bars.map((one) => {
             const left = place(one.from);
             const wide = place(one.to) - left;
-            return html`<span class="bar ${one.waits ? "waits" : one.bad ? "bad" : `b-${step.status}`} ${step.reused ? "reused" : ""} ${one.open ? "open" : ""}" style=${{ left: `${Math.min(left, 99)}%`, width: `max(4px, ${wide}%)` }}></span>`;
+            return html`<span class="bar ${one.waits ? "waits" : one.bad && standing(step, run) !== "in_doubt" ? "bad" : `b-${standing(step, run)}`} ${step.reused ? "reused" : ""} ${one.open ? "open" : ""}" style=${{ left: `${Math.min(left, 99)}%`, width: `max(4px, ${wide}%)` }}></span>`;
           })}</span>
           <span class="w-time">${lasted(step, end)}</span>
         </button>
       </li>`;
     }} />
+    <p class="axis" aria-hidden="true">${[first, null, last].map((at) => (at === null ? html`<span>${took(last - first)}</span>` : html`<time title=${when(at * 1000)}>${last - first > 43_200 ? clock(at * 1000) : new Date(at * 1000).toLocaleTimeString()}</time>`))}</p>
   </div>`;
 }
 
-const Mark = ({ step }) => {
-  const [icon, word] = STATUS[step.status] ?? STATUS.waiting;
-  const shown = KINDS[step.kind] && step.status !== "failed" ? KINDS[step.kind] : icon;
-  return html`<span class="mark s-${step.kind === "ask" && step.status === "waiting" ? "person" : step.status}" title=${word}><${Icon} name=${shown} /><span class="vh">${word}: </span></span>`;
+// The length of a fold, as long as its mark is wide.
+const folded = (seconds, wide) => (wide > 12 ? took(seconds) : wide > 4 ? roughly(seconds) : "");
+
+const Mark = ({ step, status }) => {
+  const [icon, word] = STATUS[status] ?? STATUS.waiting;
+  const shown = KINDS[step.kind] && status !== "failed" ? KINDS[step.kind] : icon;
+  return html`<span class="mark s-${step.kind === "ask" && status === "waiting" ? "person" : status}" title=${word}><${Icon} name=${shown} /><span class="vh">${word}: </span></span>`;
 };

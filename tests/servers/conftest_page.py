@@ -12,7 +12,7 @@ from conftest import Served
 
 from tenuto import Tenuto
 
-SIZES = {"desk": (1280, 860), "phone": (390, 844)}
+SIZES = {"desk": (1280, 860), "phone": (390, 844), "tall": (1280, 1120)}
 
 
 class Browsing:

@@ -116,6 +116,25 @@ def test_a_key_opens_its_own_tenant_alone(served: Any) -> None:
 
 
 @pytest.mark.scorecard(19)
+def test_an_admin_lists_and_revokes_the_keys_of_its_own_tenant_without_their_secrets(served: Any) -> None:
+    admin, worker = served.key("admin", tenant="acme", name="boss"), served.key("write", tenant="acme", name="worker")
+    other = served.key("write", tenant="rival", name="spy")
+    listed = served.get("/v1/keys/list", key=admin)
+    assert [one["name"] for one in listed.json] == ["boss", "worker"]
+    for text in (admin, worker, worker.split("_")[2]):
+        assert text not in listed.body.decode()
+    spy = next(one.id for one in served.keys.list() if one.name == "spy")
+    for name in ("spy", spy, "nobody"):
+        assert served.post("/v1/keys/revoke", {"key": name}, key=admin).status == 404
+    assert served.get("/v1/runs/list", key=other).status == 200
+    for headers in ({}, {"Idempotency_Key": "once"}, {"Idempotency_Key": "once"}):
+        assert served.post("/v1/keys/revoke", {"key": "worker"}, key=admin, **headers).json["revoked_at"]
+    assert served.get("/v1/runs/list", key=worker).status == 401
+    confined = served.key("admin", tenant="acme", name="confined", prefix="case-")
+    assert served.get("/v1/keys/list", key=confined).status == 403
+
+
+@pytest.mark.scorecard(19)
 def test_a_key_with_a_prefix_sees_its_scopes_alone(served: Any) -> None:
     served.agent().state.set("case-1", "k", 1)
     served.agent().state.set("other", "k", 2)

@@ -41,6 +41,10 @@ def store(http: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve
     path = tmp_path_factory.mktemp("inspected") / "store.db"
     inspected.story(str(path))
     found = Served(http, path)
+    found.key("write", name="worker eu-1", expires="90d")
+    found.key("read", name="dashboards")
+    found.key("answer", name="left the team")
+    found.keys.revoke("left the team")
     yield found
     found.backend.close()
 
@@ -211,16 +215,27 @@ def test_a_memory_is_found_with_its_reason_and_forgotten_with_a_receipt(browsing
     seen(page, "No two say almost the same")
 
 
-def test_the_store_page_shows_health_queues_and_the_last_audit(browsing: Browsing, store: Served) -> None:
+def test_the_store_page_shows_health_growth_queues_audits_alerts_and_keys(browsing: Browsing, store: Served) -> None:
     page = browsing.open("#/store")
     seen(page, "reviews", "table")
-    page.get_by_role("button", name="Show the last audit").click()
-    seen(page, "Memories past their review date")
+    seen(page, "No stale memories")
+    seen(page, "findings before: 3")
+    seen(page, "questions.overdue > 0 for 10m")
+    page.get_by_role("region", name="Size and growth").locator("svg polyline").wait_for()
     page.get_by_role("button", name="Check everything").click()
     seen(page, "No damage found")
+    keys = page.get_by_role("region", name="API keys")
+    assert "never" in keys.locator("tr", has_text="dashboards").inner_text()
+    assert "revoked" in keys.locator("tr", has_text="left the team").inner_text()
+    keys.locator("tr", has_text="worker eu-1").get_by_role("button", name="Revoke…").click()
+    page.get_by_role("button", name="Revoke", exact=True).click()
+    keys.locator("tr", has_text="worker eu-1").get_by_text("revoked").wait_for()
+    assert [one.name for one in store.keys.list() if one.revoked_at] == ["worker eu-1", "left the team"]
     reader = browsing.open("#/store", key=store.key("read", name="store reader"))
     seen(reader, "need a key with the scope")
+    reader.get_by_role("region", name="Size and growth").wait_for()
     assert reader.get_by_role("button", name="Check everything").count() == 0
+    assert reader.get_by_text("API keys").count() == 0
 
 
 def test_many_runs_and_a_long_thread_scroll(browser: Any, http: Any, tmp_path: Path) -> None:
@@ -320,9 +335,10 @@ def hostile(http: Any, tmp_path: Path) -> Iterator[Served]:
 def test_hostile_records_are_shown_as_data(browser: Any, hostile: Served) -> None:
     browsing = Browsing(browser, hostile)
     page = browsing.open()
-    row = page.locator("a.run-row", has_text="onerror=alert(1)")
+    row = page.locator("a.run-row", has=page.locator("b", has_text="onerror=alert(1)"))
     assert "⟨U+202E⟩" in row.inner_text(), "a character that reverses text is shown by its number"
-    assert "\u202e" not in row.inner_text()
+    assert "\u202e" not in page.locator("main").inner_text()
+    assert MARKUP in page.locator("a.run-row", has_text="asks").inner_text(), "what it asks is text, too"
     row.click()
     page.locator("button.step-row").click()
     seen(page, "MB more", ".panel")  # ten million characters: the first of them, and how many follow
@@ -361,6 +377,7 @@ PICTURES = {
     "inspector-runs": ("#/runs", "desk", "light"),
     "inspector-run-dark": ("#/run/refund-3107?step=4", "desk", "dark"),
     "inspector-travel": ("#/thread/trip-lisbon?view=travel&a=trip-lisbon%401&key=budget", "desk", "light"),
+    "inspector-store": ("#/store", "tall", "light"),
     "inspector-phone": ("#/run/invoice-882", "phone", "light"),
 }
 

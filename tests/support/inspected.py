@@ -96,6 +96,7 @@ def story(url, *, runs=24):
                 run.step("extract", slow(1.7, {"total": 120 + number}, 0.0124, run), f"mail {number}")
                 run.step("file", slow(0.2, "filed"))
                 run.result = "filed"
+            agent.alerts.sample()
             clock.advance(1_700 if number < runs - 6 else 300)
         _in_doubt(agent, slow)
         _conversation(agent, clock)
@@ -204,16 +205,20 @@ def _conversation(agent, clock):
 
 
 def _audited(agent):
+    """Two audits, the second after a repair, as `tenuto audit` records them; and two alerts that do not hold."""
     found = [
-        ("CHK-1", "passed", "critical", "A killed writer loses nothing", "200 kills, 0 lost", 0),
-        ("MEM-4", "failed", "medium", "Memories past their review date", "1 memory was due on 2026-10-01", 1),
+        ("T020", "passed", "critical", "No update is lost between replicas", "100 increments, 0 lost", 0),
+        ("T024", "passed", "critical", "A kill during a write leaves the old or the new value", "6 kills, 0 lost", 0),
+        ("T104", "failed", "low", "No stale memories", "1 memory was due for review on 2026-10-01", 1),
+        ("T005", "not tested", "high", "A backup restores everything", "pg_dump is not on the PATH", 0),
     ]
-    counts = {"passed": 1, "failed": 1}
-    agent.audits.record(
-        AuditSummary(
-            moment(agent.kernel.now()), "agents.db", "store", 41.5, "1", counts, [AuditFinding(*one) for one in found]
-        )
-    )
+    for failed in (3, 1):
+        counts = {"passed": 35, "failed": failed, "not tested": 1}
+        at = moment(agent.kernel.now() - failed * 3_600)
+        findings = [AuditFinding(*one) for one in found]
+        agent.audits.record(AuditSummary(at, "agents.db", "tenuto store", 41.5, "1", counts, findings))
+    agent.alerts.add("tasks.dead > 0", "ops", name="dead tasks")
+    agent.alerts.add("questions.overdue > 0 for 10m", ["ops", "lead"])
 
 
 def many(url, *, runs=10_000, messages=5_000):

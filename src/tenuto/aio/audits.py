@@ -10,4 +10,5 @@ class AsyncAudits(Mirror[Audits]):
     """`Audits`, awaited."""
 
     last = awaitable(Audits.last)
+    list = awaitable(Audits.list)
     record = awaitable(Audits.record)

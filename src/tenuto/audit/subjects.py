@@ -13,7 +13,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Coroutine
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from tenuto.client import Tenuto
@@ -298,13 +298,7 @@ class TenutoSubject(Subject):
 
     def size(self) -> int:
         found = self.target.store.stats()
-        if "path" not in found:
-            return int(found["bytes"])
-        import apsw  # noqa: PLC0415 - the driver of this store
-
-        with closing(apsw.Connection(str(found["path"]), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
-            # Pages, with those in the log: the size of the log itself says when it was last folded in.
-            return int(connection.pragma("page_count")) * int(connection.pragma("page_size"))
+        return int(found.get("page_bytes", found["bytes"]))  # the length of a log says when it was last folded in
 
     def backup(self, folder: str) -> Subject:
         from tenuto.audit.scratch import restored  # noqa: PLC0415 - only here

@@ -1,6 +1,7 @@
-"""Audits: the summary of the last audit of a store, so that a server, the inspector or an alert can show it.
+"""Audits: the summaries of the audits of a store, so that a server, the inspector or an alert can show them.
 
-Key, below the tenant: `("audit", "last")`, one record that the next audit replaces. One commit, no journal.
+Keys, below the tenant: `("audit", "last")`, which the next audit replaces, and `("audit", "past", milliseconds)`, one record for
+each audit, for a year. Both are written in one commit, without a journal.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from tenuto.capabilities._core.base import Context, Timed
+from tenuto.capabilities._core.base import Context, Timed, must_limit
 from tenuto.kernel import codec, keys
-from tenuto.kernel.contract import Put
+from tenuto.kernel.contract import Put, Record
 from tenuto.kernel.transact import commit_once
 from tenuto.kernel.work import Work, on_store
 
 LAST: Final = keys.pack("audit", "last")
+_PAST: Final = keys.pack("audit", "past")
+_YEAR: Final = 365 * 86_400.0
 
 
 class AuditFinding(NamedTuple):
@@ -45,7 +48,7 @@ class AuditSummary(NamedTuple):
 
 
 class Audits(Timed):
-    """The last audit of a tenant's store; `tenuto audit` writes it."""
+    """The audits of a tenant's store; `tenuto audit` writes them."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -54,14 +57,22 @@ class Audits(Timed):
     def last(self) -> AuditSummary | None:
         """Return the summary of the last audit, or None if there was none."""
         record = self._kernel.read([LAST])[0]
-        if record is None:
-            return None
-        stored: dict[str, Any] = codec.decode(record.value)
-        return AuditSummary(**{**stored, "findings": [AuditFinding(*one) for one in stored["findings"]]})
+        return None if record is None else _summary(record)
+
+    def list(self, limit: int = 10) -> list[AuditSummary]:
+        """Return the summaries of the audits of the last year, newest first."""
+        must_limit(limit)
+        return [_summary(record) for record in self._kernel.scan(_PAST, limit=limit, reverse=True)]
 
     @on_store
     def record(self, summary: AuditSummary) -> Work[None]:
-        """Store the summary of an audit durably, in place of the last one."""
-        findings = [list(one) for one in summary.findings]
-        stored = {**summary._asdict(), "counts": dict(summary.counts), "findings": findings}
-        yield from commit_once(self._kernel, [], [Put(LAST, codec.encode(stored))])
+        """Store the summary of an audit durably, as the last one."""
+        findings = [[*one] for one in summary.findings]
+        stored = codec.encode({**summary._asdict(), "counts": dict(summary.counts), "findings": findings})
+        past = _PAST + keys.pack(int(summary.at.timestamp() * 1000))
+        yield from commit_once(self._kernel, [], [Put(LAST, stored), Put(past, stored, _YEAR)])
+
+
+def _summary(record: Record) -> AuditSummary:
+    stored: dict[str, Any] = codec.decode(record.value)
+    return AuditSummary(**{**stored, "findings": [AuditFinding(*one) for one in stored["findings"]]})

@@ -113,3 +113,4 @@ def _audited(target: str | None, url: str | None, tenant: str, options: dict[str
 
 
 command.add_command(rendered("audit last"))
+command.add_command(rendered("audit list"))

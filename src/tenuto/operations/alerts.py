@@ -54,6 +54,12 @@ def growth(agent: Tenuto, *, limit: Annotated[int, "Size in GB that must not be 
     return agent.alerts.growth(limit * 1024**3)
 
 
+@operation("alerts growth")
+def alerts_growth(agent: Tenuto, *, limit: Annotated[int, "Size in GB that must not be reached"] = 50) -> Growth:
+    """Show how the store grows by the samples of the workers, and when it reaches a size; take no sample."""
+    return agent.alerts.growth(limit * 1024**3)
+
+
 @operation("alerts figures", "figure", "value", "about")
 def alerts_figures(agent: Tenuto) -> list[Figure]:
     """Show all figures as of now."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from tenuto.capabilities.audits import AuditSummary
 from tenuto.client import Tenuto
 from tenuto.errors import NotFound
@@ -15,3 +17,9 @@ def audit_last(agent: Tenuto) -> AuditSummary:
     if found is None:
         raise NotFound("This store was not audited yet. Run: tenuto audit")
     return found
+
+
+@operation("audit list", "at", "target", "seconds", "counts")
+def audit_list(agent: Tenuto, *, limit: Annotated[int, "Maximum number of audits"] = 10) -> list[AuditSummary]:
+    """List the audits of this store in the last year, newest first."""
+    return agent.audits.list(limit)

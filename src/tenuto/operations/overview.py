@@ -20,6 +20,8 @@ from tenuto.operations.table import Rows, operation, page
 _ALL: Final = 1_000_000
 _PAUSE: Final = 0.5
 """The least seconds between two looks at the store."""
+_LINE: Final = 200
+"""Characters of an error or a question in a row."""
 _SHARE: Final = 10
 """A watch looks again after this many times what the last look took."""
 Attention = Literal["person", "failed", "in_doubt"]
@@ -43,6 +45,8 @@ class RunRow(NamedTuple):
     error: str | None
     question: str | None
     """The id of the question for whose answer it waits."""
+    asks: str | None
+    """The text of that question."""
     wakes: datetime | None
     created_at: datetime
     updated_at: datetime
@@ -204,6 +208,7 @@ def _row(agent: Tenuto, run: RunInfo) -> Iterator[RunRow]:
     except NotFound:  # deleted since it was listed
         return
     last = record.steps[-1] if record.steps else None
+    question = next((ref for kind, ref in run.waits_for if kind == "question"), None)
     yield RunRow(
         id=run.id,
         status=run.status,
@@ -215,7 +220,8 @@ def _row(agent: Tenuto, run: RunInfo) -> Iterator[RunRow]:
         steps=len(record.steps),
         cost=record.cost,
         error=_said(record),
-        question=next((ref for kind, ref in run.waits_for if kind == "question"), None),
+        question=question,
+        asks=_asked(agent, question),
         wakes=run.wakes,
         created_at=run.created_at,
         updated_at=run.updated_at,
@@ -227,5 +233,15 @@ def _said(record: RunRecord) -> str | None:
     if record.error is None:
         return None
     failed = next((step.error for step in reversed(record.steps) if step.error is not None), None)
-    text = str(failed if failed is not None and record.error.type == "StepFailed" else record.error)
-    return text if len(text) <= 200 else f"{text[:200]}…"
+    return _cut(str(failed if failed is not None and record.error.type == "StepFailed" else record.error))
+
+
+def _asked(agent: Tenuto, question: str | None) -> str | None:
+    try:
+        return None if question is None else _cut(agent.inbox.get(question).text)
+    except NotFound:  # deleted since
+        return None
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LINE else f"{text[:_LINE]}…"

@@ -87,34 +87,39 @@ _FILES = ("file", "files", "folder", "path", "paths", "pattern")
 """Names of parameters that are files of this machine: such an operation is always local."""
 
 
+def described(
+    call: Callable[..., Any],
+    name: str,
+    columns: Sequence[str] = (),
+    *,
+    writes: bool = False,
+    asks: str | None = None,
+    local: bool = False,
+) -> Operation:
+    """Return a function as an operation: its parameters, help text and result as the function itself declares them."""
+    hints = get_type_hints(call, include_extras=True)
+    found = []
+    for one in list(inspect.signature(call).parameters.values())[1:]:
+        kind, text = hints[one.name], ""
+        if typing.get_origin(kind) is Annotated:
+            kind, text = typing.get_args(kind)
+        required = one.default is inspect.Parameter.empty
+        default = None if required else one.default
+        positional = one.kind is not inspect.Parameter.KEYWORD_ONLY
+        found.append(Parameter(one.name, kind, text, required, default, positional))
+    files = local or any(one.name in _FILES for one in found)
+    about = inspect.getdoc(call) or ""
+    changes = writes or bool(asks)
+    return Operation(name, call, about, tuple(found), hints["return"], tuple(columns), changes, asks, files)
+
+
 def operation(
     name: str, *columns: str, writes: bool = False, asks: str | None = None, local: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a function as an operation."""
 
     def put(call: Callable[..., Any]) -> Callable[..., Any]:
-        hints = get_type_hints(call, include_extras=True)
-        found = []
-        for one in list(inspect.signature(call).parameters.values())[1:]:
-            kind, text = hints[one.name], ""
-            if typing.get_origin(kind) is Annotated:
-                kind, text = typing.get_args(kind)
-            required = one.default is inspect.Parameter.empty
-            default = None if required else one.default
-            positional = one.kind is not inspect.Parameter.KEYWORD_ONLY
-            found.append(Parameter(one.name, kind, text, required, default, positional))
-        files = local or any(one.name in _FILES for one in found)
-        OPERATIONS[name] = Operation(
-            name,
-            call,
-            inspect.getdoc(call) or "",
-            tuple(found),
-            hints["return"],
-            columns,
-            writes or bool(asks),
-            asks,
-            files,
-        )
+        OPERATIONS[name] = described(call, name, columns, writes=writes, asks=asks, local=local)
         return call
 
     return put

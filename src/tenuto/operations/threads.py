@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, NamedTuple
+from datetime import datetime
+from typing import Annotated, Any, Final, NamedTuple
 
 from tenuto.capabilities.context import BuiltContext, Sign
 from tenuto.capabilities.threads import Decision, Event, ThreadInfo, ToolCall
@@ -12,6 +13,8 @@ from tenuto.errors import InvalidInput, NotFound
 from tenuto.operations.table import Done, Number, operation
 
 ThreadId = Annotated[str, "Thread id"]
+_LINE: Final = 200
+"""Characters of a message in a row."""
 
 
 @operation("thread list", "id", "user", "created_at", "forked_from")
@@ -24,6 +27,55 @@ def thread_list(
 ) -> list[ThreadInfo]:
     """List threads."""
     return agent.threads.list(user, limit=limit, after=after)
+
+
+class ThreadRow(NamedTuple):
+    """A thread in the overview."""
+
+    id: str
+    user: str | None
+    messages: int
+    role: str | None
+    """Who said the last message."""
+    last: str | None
+    """The beginning of its text."""
+    created_at: datetime
+    forked_from: str | None
+
+
+@operation("thread overview", "id", "user", "messages", "role", "last", "created_at")
+def thread_overview(
+    agent: Tenuto,
+    *,
+    user: Annotated[str | None, "Only threads of this user"] = None,
+    limit: Annotated[int, "Maximum number of threads"] = 50,
+    after: Annotated[str | None, "Start after the thread with this id"] = None,
+) -> list[ThreadRow]:
+    """List threads with the number of their messages and the last one."""
+    return [_row(agent, one) for one in agent.threads.list(user, limit=limit, after=after)]
+
+
+def _row(agent: Tenuto, info: ThreadInfo) -> ThreadRow:
+    thread = agent.thread(info.id)
+    last = next(iter(thread.messages(last=1)), {})
+    role = last.get("role")
+    return ThreadRow(
+        id=info.id,
+        user=info.user,
+        messages=thread.count(),
+        role=role if isinstance(role, str) else None,
+        last=_text(last.get("content")),
+        created_at=info.created_at,
+        forked_from=info.forked_from,
+    )
+
+
+def _text(content: Any) -> str | None:
+    """Return the beginning of the text of a message, whatever shape its provider gave it."""
+    parts = content if isinstance(content, list) else [content]
+    texts = [one.get("text") if isinstance(one, dict) else one for one in parts]
+    found = " ".join(one[:_LINE] for one in texts if isinstance(one, str))
+    return found[:_LINE] or None
 
 
 @operation("thread show", "role", "content")

@@ -15,8 +15,9 @@ import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, Self, get_args
 
+from tenuto.client import Tenuto
 from tenuto.errors import AccessDenied, Conflict, InvalidInput, NotFound, ReadOnly, StorageUnavailable
 from tenuto.kernel import codec, keys
 from tenuto.kernel.clock import SystemClock
@@ -102,10 +103,17 @@ class Keys:
         token_tenant: str = "default",  # noqa: S107 - a tenant
         token_scopes: tuple[str, ...] = SCOPES,
     ) -> None:
-        self._backend = Tenant(backend, ACCESS)
+        self._backend: Backend = Tenant(backend, ACCESS)
         self._token = None if token is None else hashlib.sha256(token.encode()).digest()
         self._token_access = Access("token", "token", token_tenant, token_scopes, "")
         self._used: dict[str, float] = {}
+
+    @classmethod
+    def of(cls, agent: Tenuto) -> Self:
+        """Return the API keys of a client's store, with what that client may do: confined or read-only, it may nothing."""
+        found = cls(agent.kernel)
+        found._backend = agent.for_tenant(ACCESS).kernel
+        return found
 
     def create(
         self, name: str, *, tenant: str, scopes: Sequence[str], prefix: str = "", expires: Duration | None = None

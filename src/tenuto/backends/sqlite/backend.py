@@ -187,6 +187,7 @@ class SqliteBackend:
         """Return the path, durability and size of the file, and the version of SQLite."""
         self.open()
         records, entries = self._readers.ask(reading.sizes)
+        pages, free = self._readers.ask(reading.page_bytes)
         size = files.size_of(self.path)
         return {
             "backend": "sqlite",
@@ -199,7 +200,8 @@ class SqliteBackend:
             "entries": entries,
             "commits": self._readers.ask(find_last).number,
             "bytes": size(""),
-            "free_bytes": self._readers.ask(reading.free_bytes),
+            "page_bytes": pages,
+            "free_bytes": free,
             "wal_bytes": size("-wal"),
             "readers": len(self._readers.free),
         }

@@ -277,9 +277,13 @@ def sizes(connection: apsw.Connection) -> tuple[int, int]:
     return found[0]  # type: ignore[no-any-return]
 
 
-def free_bytes(connection: apsw.Connection) -> int:
-    """Return how many bytes of the file hold nothing; new data goes there before the file grows."""
-    return int(connection.pragma("freelist_count")) * int(connection.pragma("page_size"))
+def page_bytes(connection: apsw.Connection) -> tuple[int, int]:
+    """Return the bytes of all pages, as the file will be once its log is folded in, and of those that hold nothing.
+
+    New data goes into the empty ones before the file grows.
+    """
+    size = int(connection.pragma("page_size"))
+    return int(connection.pragma("page_count")) * size, int(connection.pragma("freelist_count")) * size
 
 
 def anything_due(connection: apsw.Connection, now: float) -> bool:

@@ -50,7 +50,9 @@ def sampled(context: Context) -> Work[bool]:
     stats = context.kernel.stats()
     if "bytes" not in stats:
         return False
-    size = int(stats["bytes"]) + int(stats.get("wal_bytes", 0))
+    size = int(
+        stats.get("page_bytes", stats["bytes"])
+    )  # the length of a write-ahead log says when it was last folded in
     value = codec.encode([now, size, int(stats.get("records", 0) or 0)])
     yield from commit_once(context.kernel, [], [Put(key, value, _YEAR)])
     return True

@@ -19,6 +19,7 @@ from tenuto.kernel.contract import Backend
 from tenuto.operations import Operation, called
 from tenuto.operations.jsonable import jsonable
 from tenuto.servers.auth import Access
+from tenuto.servers.http.access import REPEATABLE
 from tenuto.servers.http.exchange import Exchange
 from tenuto.servers.http.idempotency import Once
 from tenuto.servers.http.problems import Refused
@@ -79,7 +80,7 @@ def answered(
     """
     given = arguments(operation, exchange, body)
     key = exchange.header("idempotency-key")
-    if key is None or not operation.writes:
+    if key is None or not operation.writes or operation.name in REPEATABLE:
         return _called(operation, agent, given, exchange)
     content = hashlib.blake2b(operation.name.encode() + b"\x00" + body, digest_size=16).digest()
     once = Once(backend, access, key, content)

@@ -16,6 +16,7 @@ import msgspec
 
 from tenuto.errors import InvalidInput, TooLarge
 from tenuto.operations import OPERATIONS, Operation, Parameter
+from tenuto.servers.http.access import KEYS
 from tenuto.servers.http.problems import Refused
 
 PREFIX: Final = "/v1/"
@@ -31,13 +32,13 @@ def path_of(operation: Operation) -> str:
     return PREFIX + operation.name.replace(" ", "/")
 
 
-ROUTES: Final[dict[str, Operation]] = {path_of(one): one for one in OPERATIONS.values() if not one.local}
+ROUTES: Final[dict[str, Operation]] = {path_of(one): one for one in (*OPERATIONS.values(), *KEYS) if not one.local}
 
 
 def scopes_of(operation: Operation) -> tuple[str, ...]:
     """Return the scopes with which a key may call an operation; admin may call each."""
-    # Channels name secrets, and make workers send requests.
-    if operation.name in OF_ALL_TENANTS or operation.name.startswith("notify "):
+    # Channels name secrets, and make workers send requests; keys are the access itself.
+    if operation.name in OF_ALL_TENANTS or operation.name.startswith(("notify ", "keys ")):
         return ()
     needed = ("write",) if operation.writes else ("read", "write")
     return (*needed, "answer") if operation.name.startswith("inbox ") else needed
