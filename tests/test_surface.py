@@ -34,7 +34,7 @@ SURFACE = {
     "playbooks": "case cases finish get list save start suggest",
     'guard("t")': "say scan tool_call",
     "costs": "prices report",
-    "audits": "last record",
+    "audits": "last list record",
     "alerts": "add check figures growth list remove sample",
     'lease("l")': "acquire check held lost name release renew token",
     "store": "backup check compact compare copy_from destroy_user_key export import_ prune rotate stats summary",

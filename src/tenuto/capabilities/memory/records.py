@@ -196,7 +196,7 @@ def instant(value: datetime | date | str | None, what: str) -> float | None:
     try:
         moment(at)
     except (ValueError, OverflowError):
-        raise InvalidInput(f"{what} must lie in the years 1 to 9999 in UTC, not {value!r}.") from None
+        raise InvalidInput(f"{what} must be in the years 1 to 9999 in UTC, not {value!r}.") from None
     return at
 
 
