@@ -170,7 +170,7 @@ def test_the_next_process_does_not_believe_what_a_failed_sync_left(machine):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("restarted")
-@pytest.mark.parametrize("seed", range(size(3, 60)))
+@pytest.mark.parametrize("seed", range(size(2, 60)))
 def test_acknowledged_commits_survive_syncs_that_fail_by_chance(machine, seed):
     machine.runs("write_values", count=2)
     machine.forget_the_past()
@@ -184,7 +184,7 @@ def test_acknowledged_commits_survive_syncs_that_fail_by_chance(machine, seed):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("restarted")
-@pytest.mark.parametrize("seed", range(size(3, 40)))
+@pytest.mark.parametrize("seed", range(size(2, 40)))
 def test_failed_syncs_and_a_power_loss_leave_a_fast_store_whole(machine, seed):
     # given a store at durability="process", which syncs at WAL checkpoints only, and syncs that fail now and then
     ended = machine.runs("failing_syncs", count=25, seed=seed, durability="process")

@@ -12,7 +12,7 @@ from support.long import size
 from tenuto import Tenuto
 
 EACH = 200
-KILLS = size(15, 400)
+KILLS = size(8, 400)
 
 
 def test_two_processes_append_to_one_thread(path):

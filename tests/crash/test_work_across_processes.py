@@ -12,13 +12,15 @@ from support.long import size
 
 from tenuto import Happened, Tenuto
 
-CALLS, PROCESSES = 125, 8
+CALLS, PROCESSES = size((40, 4), (125, 8))
+STORES, HOW = ("sqlite", "postgres", "valkey", "cluster", "http"), ("idempotent", "once", "verified")
+SHORT = [*(("sqlite", how) for how in HOW), *((store, "once") for store in STORES[1:])]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(size(180, 600))
-def test_a_thousand_callers_in_eight_processes_share_one_execution(shared_url, tmp_path):
-    # given eight processes with many threads each
+def test_many_callers_in_several_processes_share_one_execution(shared_url, tmp_path):
+    # given several processes with many threads each: a thousand callers in the long form
     outside = tmp_path / "effects"
     with contextlib.ExitStack() as stack:
         callers = [stack.enter_context(Child("worker_once.py", shared_url, outside, CALLS)) for _ in range(PROCESSES)]
@@ -41,7 +43,9 @@ def test_a_thousand_callers_in_eight_processes_share_one_execution(shared_url, t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["idempotent", "once", "verified"])
+@pytest.mark.parametrize(
+    ("shared_url", "how"), size(SHORT, [(store, how) for store in STORES for how in HOW]), indirect=["shared_url"]
+)
 def test_a_workflow_killed_in_its_third_step_goes_on_in_another_process(shared_url, tmp_path, how):
     # given a process that dies in step 3, after the effect and before anybody knows
     outside = tmp_path / "effects"

@@ -7,7 +7,6 @@ is worth. The inputs are valid encodings with a few bytes changed, cut, repeated
 import random
 import time
 import tracemalloc
-from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -18,6 +17,7 @@ from uuid import UUID
 import apsw
 import ormsgpack
 import pytest
+from fuzzing import fuzz
 from support.long import size
 
 from tenuto import Tenuto
@@ -29,8 +29,8 @@ from tenuto.kernel import codec, delta, keys
 from tenuto.kernel.contract import Append, Put
 
 INPUTS = size(3_000, 300_000)
-SECONDS, MEMORY = 1.0, 64 * 2**20
-"""What one input may take, of the processor: far above what any of these sizes needs."""
+MEMORY = 64 * 2**20
+"""What all seeds together may take."""
 
 VALUES: list[Any] = [
     {"messages": [{"role": "user", "content": "héllo" * 20, "n": 2**63}], "at": datetime(2026, 1, 1, tzinfo=UTC)},
@@ -62,27 +62,6 @@ Book it
 ## Next Action
 Go on
 """
-
-
-def mutated(raw: bytes, chance: random.Random) -> bytes:
-    """Return bytes like these, a little wrong."""
-    found = bytearray(raw)
-    for _ in range(chance.choice([1, 1, 2, 5])):
-        at = chance.randrange(len(found) + 1)
-        match chance.randrange(6):
-            case 0 if found:
-                found[at % len(found)] = chance.randrange(256)
-            case 1:
-                del found[at : at + chance.randrange(1, 9)]
-            case 2:
-                found[at:at] = chance.randbytes(chance.randrange(1, 9))
-            case 3:
-                found[at:at] = found[: chance.randrange(len(found) + 1)]
-            case 4:
-                found[at : at + 4] = b"\xff\xff\xff\xff"
-            case _:
-                del found[at:]
-    return bytes(found)
 
 
 def decode_all(raw: bytes) -> None:
@@ -121,28 +100,6 @@ def decoders() -> dict[str, tuple[Callable[[bytes], object], list[bytes]]]:
         ),
         "progress": (read_progress, [PROGRESS.encode(), PROGRESS.replace("\n", "\r\n").encode()]),
     }
-
-
-def fuzz(
-    decoder: Callable[[bytes], object], seeds: list[bytes], inputs: int, seed: str
-) -> tuple[Counter[str], list[str]]:
-    """Feed a decoder; return its outcomes, and what it may not do."""
-    chance, outcomes, wrong = random.Random(seed), Counter[str](), []
-    for number in range(inputs):
-        raw = seeds[number] if number < len(seeds) else mutated(chance.choice(seeds), chance)
-        if chance.random() < 0.05:
-            raw = chance.randbytes(chance.randrange(80))
-        began = time.thread_time()
-        try:
-            decoder(raw)
-            outcomes["decoded"] += 1
-        except TenutoError as error:
-            outcomes[type(error).__name__] += 1
-        except Exception as error:
-            wrong.append(f"{error!r} of {raw[:60]!r}")
-        if time.thread_time() - began > SECONDS:
-            wrong.append(f"{time.thread_time() - began:.1f} s for {raw[:60]!r}")
-    return outcomes, wrong
 
 
 @pytest.mark.scorecard(18)

@@ -90,7 +90,7 @@ def openai_sessions(path: Path, sessions: str, messages: str) -> Iterator[Found]
 def _item(session: str, number: Any, text: str) -> Message:
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Damaged(
             f"Item {number} of the session {session!r} is not JSON ({error}). The session was not imported."
         ) from error
@@ -137,11 +137,13 @@ def json_file(path: Path, thread: str | None) -> Iterator[Found]:
 def _parsed(path: Path, text: str) -> Any:
     try:
         return json.loads(text)
+    except RecursionError:
+        raise InvalidInput(f"{path} is nested too deeply for a conversation. Nothing was imported.") from None
     except ValueError as error:
         whole = error
     try:
         return [json.loads(line) for line in text.splitlines() if line.strip()]
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InvalidInput(f"{path} is neither JSON ({whole}) nor JSON lines. Nothing was imported.") from whole
 
 

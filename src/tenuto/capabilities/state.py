@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
@@ -228,7 +229,7 @@ class State(Timed):
         self._key(scope, key)
         if limit < 1:
             raise InvalidInput(f"limit must be at least 1, not {limit}.")
-        return [_past(change) for change in itertools.islice(self._changes(scope, key), limit)]
+        return [_past(change) for change in itertools.islice(self._changes(scope, key), min(limit, sys.maxsize))]
 
     def at(
         self, scope: str, key: str, *, version: int | None = None, time: datetime | None = None, default: Any = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 from tenuto.capabilities._core.base import page_after
 from tenuto.capabilities.sessions import ProgressInfo, ProgressItem
@@ -11,6 +11,8 @@ from tenuto.errors import InvalidInput, NotFound
 from tenuto.operations.table import Done, operation
 
 Name = Annotated[str, "Name of the progress document"]
+_DIGITS: Final = 10
+"""A number with more digits is a text: no document has so many items."""
 
 
 class ProgressLine(NamedTuple):
@@ -88,6 +90,11 @@ def progress_set(
     return document.get()
 
 
+def _place(item: str) -> int | str:
+    """Return the number of an item, or its text."""
+    return int(item) if item.isdecimal() and len(item) < _DIGITS else item
+
+
 @operation("progress done", writes=True)
 def progress_done(
     agent: Tenuto,
@@ -97,7 +104,7 @@ def progress_done(
     evidence: Annotated[Any, "What showed that it is done, JSON or text"],
 ) -> ProgressItem:
     """Mark an item as done, with evidence."""
-    return agent.progress(name).complete(int(item) if item.isdecimal() else item, evidence=evidence)
+    return agent.progress(name).complete(_place(item), evidence=evidence)
 
 
 @operation("progress write", writes=True)
@@ -154,7 +161,7 @@ def progress_update(  # noqa: C901, PLR0913 - the parts of a document
     if add:
         document.plan(add)
     if done is not None:
-        document.complete(int(done) if done.isdecimal() else done, evidence=evidence)
+        document.complete(_place(done), evidence=evidence)
     if blocker is not None:
         document.unblock() if blocker.strip().lower() == "none" else document.block(blocker)
     if decided is not None:

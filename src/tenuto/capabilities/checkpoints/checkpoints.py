@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeVar
 
@@ -132,7 +133,7 @@ class Checkpoints(Timed):
         They start after the checkpoint with the id `after`; `NotFound` if it is not in the list.
         """
         must_limit(limit)
-        most = limit if after is None else None
+        most = min(limit, sys.maxsize) if after is None else None
         found: list[tuple[float, Checkpoint]] = []
         for line in self._lines(thread, name):
             named = (placed for placed in line.backwards() if name in (None, placed.item.name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -144,7 +145,7 @@ class Store(Timed):
     def compare(self, other: Store, *, limit: int = 100, progress: Advance | None = None) -> list[Difference]:
         """Return up to `limit` rows that differ between this store's tenant and another's; an empty list if they are equal."""
         found = compare.differences(self._kernel, other._kernel, progress)
-        return list(itertools.islice(found, limit))
+        return list(itertools.islice(found, min(limit, sys.maxsize)))
 
     def summary(self, *, progress: Advance | None = None) -> Summary:
         """Return the number of records, streams and entries of the tenant, and a digest of their contents."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -374,7 +375,7 @@ class Thread(Timed):
         """Return the events after a number, oldest first, with those that a fork shares."""
         _must_count(after=after)
         view = self._log.view()
-        return [] if view is None else list(itertools.islice(timeline.events(view), after, None))
+        return [] if view is None else list(itertools.islice(timeline.events(view), min(after, sys.maxsize), None))
 
     @streamed
     def watch(self, *, after: int | None = None, timeout: Duration | None = None) -> Stream[Event]:

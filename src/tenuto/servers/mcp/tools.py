@@ -115,7 +115,7 @@ class Tool:
                 value = str(value)  # noqa: PLW2901 - a model that names an item by its number
             try:
                 found[name] = msgspec.convert(value, known[name].kind, strict=False)
-            except (msgspec.ValidationError, RecursionError) as error:
+            except (msgspec.ValidationError, RecursionError, UnicodeEncodeError) as error:
                 raise InvalidInput(f"The argument {name!r} is not valid: {error}. Nothing was done.") from None
         return found
 
