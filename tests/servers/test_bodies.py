@@ -1,6 +1,8 @@
 """The memory of a server: bodies of strangers, many at once, bodies that grow when they are decoded, replies nobody reads."""
 
 import asyncio
+import contextlib
+import http.client
 import socket
 import threading
 import time
@@ -50,6 +52,22 @@ async def test_bodies_wait_until_there_is_room() -> None:
     await waits
     room.free(90)
     await room.take(100, 1)
+
+
+@pytest.mark.parametrize("form", ["whole", "in chunks"])
+def test_a_client_that_sends_all_of_a_large_body_reads_why_it_was_refused(served: Any, form: str) -> None:
+    """Closing at once would reset the connection, and with it the reply."""
+    where = urlsplit(served.address)
+    body = b"x" * 30_000_000
+    client = http.client.HTTPConnection(where.hostname or "", where.port, timeout=20)
+    headers = {"Authorization": f"Bearer {served.token}", "Content-Type": "application/json"}
+    for path in ("/v1/state/set", wire.path_of("commit"), "/answer/x"):
+        given: Any = body if form == "whole" else (body[at : at + 100_000] for at in range(0, len(body), 100_000))
+        with contextlib.suppress(ConnectionError):  # it has answered, and reads no more
+            client.request("POST", where.path + path, given, headers, encode_chunked=form != "whole")
+        reply = client.getresponse()
+        assert (reply.status, b"A body takes up to" in reply.read()) == (413, True)
+        client.close()
 
 
 @pytest.fixture

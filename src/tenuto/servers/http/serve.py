@@ -46,6 +46,8 @@ _READ: Final = 30.0
 """Seconds within which a client must read something of a reply that fills the buffer of its connection."""
 _GRACE: Final = 30
 _TOO_SLOW: Final = b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%s"
+_LINGER: Final = 2.0
+"""Seconds for which a client that is still sending may read the reply that refuses its body."""
 _LOOK: Final = 0.2
 _RESPAWN: Final = 5.0
 """Seconds between two starts of processes that end again and again."""
@@ -66,12 +68,20 @@ class Server(uvicorn.Server):
 
 
 class OneWrite:
-    """A transport that sends what is written in one turn of the event loop at once: the head of a reply with its body."""
+    """A transport that sends what is written in one turn of the event loop at once: the head of a reply with its body.
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    If the client is still sending a body that was refused, closing would reset the connection, and the client would
+    lose the reply. Then the connection stays open for two seconds, and what arrives is dropped.
+    """
+
+    def __init__(
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, is_sending: Callable[[], bool]
+    ) -> None:
         self._transport = transport
         self._loop = loop
+        self._is_sending = is_sending
         self._parts: list[bytes] = []
+        self.lingers = False
 
     def __getattr__(self, name: str) -> Any:
         """Return what the transport has."""
@@ -93,7 +103,13 @@ class OneWrite:
     def close(self) -> None:
         """Send what was written, and close the connection."""
         self.flush()
-        self._transport.close()
+        if self.lingers or not self._is_sending():
+            self._transport.close()
+            return
+        self.lingers = True
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._loop.call_later(_LINGER, self._transport.close)
 
 
 class Protocol(HttpToolsProtocol):
@@ -111,11 +127,14 @@ class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request."""
         super().connection_made(transport)
-        self.transport = OneWrite(transport, self.loop)  # type: ignore[assignment]
+        self._joined = OneWrite(transport, self.loop, self._is_sending)
+        self.transport = self._joined  # type: ignore[assignment]
         self._limit()
 
     def data_received(self, data: bytes) -> None:
         """Read what arrived; limit the time for the rest of a head."""
+        if self._joined.lingers:
+            return
         super().data_received(data)
         if self._in_head and self._deadline is None and not self.transport.is_closing():
             self._limit()
@@ -133,7 +152,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Send the reply, then look for the next request of the connection."""
-        self.transport.flush()  # type: ignore[attr-defined]
+        self._joined.flush()
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -163,6 +182,9 @@ class Protocol(HttpToolsProtocol):
             self.transport.abort()
         else:
             self._look_again()
+
+    def _is_sending(self) -> bool:
+        return self.cycle is not None and self.cycle.more_body and not self.cycle.disconnected
 
     def _limit(self) -> None:
         self._deadline = self.loop.call_later(self.head_timeout, self._give_up)

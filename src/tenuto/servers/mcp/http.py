@@ -20,7 +20,7 @@ from tenuto.kernel.contract import Backend
 from tenuto.servers.auth import SCOPES, Access
 from tenuto.servers.http.app import App
 from tenuto.servers.http.exchange import Exchange, Message, Receive, Send
-from tenuto.servers.http.problems import Refused
+from tenuto.servers.http.problems import Refused, Stopping
 from tenuto.servers.http.routes import OF_ALL_TENANTS
 from tenuto.servers.http.settings import Settings
 from tenuto.servers.mcp.server import Caller, build
@@ -103,6 +103,10 @@ class McpApp(App):
                 return
             raise Refused(404, f"There is nothing at this path. MCP is at {PATH}.")
         self._check_names(exchange)
+        if self.stopping.is_set():
+            raise Stopping("The server is stopping. Nothing was done; try again.")
+        if exchange.method != "POST":  # a GET would open a stream on which nothing is ever sent: there are no sessions
+            raise Refused(405, "MCP is spoken by POST here. Nothing was done.", Allow="POST")
         access = await self._admitted(exchange)
         body = await exchange.body(self.settings.max_body, self.settings.timeout, self._room)
         scope = {**exchange.scope, _ACCESS: access}
