@@ -54,6 +54,30 @@ async def test_bodies_wait_until_there_is_room() -> None:
     await room.take(100, 1)
 
 
+@pytest.mark.parametrize("large", [b"X: " + b"a" * 3_000_000, b"X: 1\r\n" * 400_000, b"X" * 3_000_000])
+def test_a_head_without_an_end_is_refused(served: Any, large: bytes) -> None:
+    """The parser collects any number of headers, and nobody has shown a key yet."""
+    where = urlsplit(served.address)
+    with socket.create_connection((where.hostname, where.port), timeout=20) as raw:
+        with contextlib.suppress(ConnectionError):
+            raw.sendall(f"GET {where.path}/health HTTP/1.1\r\nHost: x\r\n".encode())
+            for at in range(0, len(large), 200_000):
+                raw.sendall(large[at : at + 200_000])
+        reply = b""
+        with contextlib.suppress(ConnectionError):
+            reply = raw.recv(10_000)
+        assert b" 431 " in reply.split(b"\r\n")[0]
+
+
+@pytest.mark.parametrize("name", ["Host", "Authorization", "Content-Type"])
+def test_a_header_that_decides_who_calls_comes_once(served: Any, name: str) -> None:
+    given = head(served, "/v1/state/set", "Content-Type: application/json", f"{name}: x", "Content-Length: 0", key="k")
+    where = urlsplit(served.address)
+    with socket.create_connection((where.hostname, where.port), timeout=20) as raw:
+        raw.sendall(given)
+        assert b" 400 " in raw.recv(10_000).split(b"\r\n")[0]
+
+
 @pytest.mark.parametrize("form", ["whole", "in chunks"])
 def test_a_client_that_sends_all_of_a_large_body_reads_why_it_was_refused(served: Any, form: str) -> None:
     """Closing at once would reset the connection, and with it the reply."""

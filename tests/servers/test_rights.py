@@ -1,5 +1,6 @@
 """What the storage verbs would give away of a tenant, and do not: signing keys, channels, other tenants, revoked streams."""
 
+import hmac
 import json
 import threading
 import urllib.request
@@ -12,6 +13,8 @@ from tenuto.backends.remote import wire
 from tenuto.kernel import codec, keys
 from tenuto.kernel.contract import Delete, Put
 from tenuto.kernel.transact import new_request
+from tenuto.servers.auth import Keys
+from tenuto.wrappers.observe import Observe
 
 SIGNING = keys.pack("inbox", "key")
 CHANNELS = keys.pack("notify", "channel")
@@ -160,3 +163,33 @@ def test_a_name_of_a_variable_of_tenuto_is_no_secret_of_a_channel(client: Any, m
     assert expanded("https://h/${SLACK_PATH}") == "https://h/y"
     with pytest.raises(InvalidInput, match="TENUTO_NOTIFY_VARIABLES"):
         expanded("https://h/${HOOK}")
+
+
+@pytest.mark.scorecard(19)
+def test_a_refusal_takes_the_same_steps_whatever_is_wrong(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So its time tells neither whether a key exists nor how much of it is right."""
+    known, revoked = served.key("read", name="known"), served.key("read", name="revoked")
+    served.keys.revoke("revoked")
+    steps: list[Any] = []
+    compare = hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", lambda a, b: steps.append(len(a)) or compare(a, b))
+    told = Observe(served.backend, [lambda call: steps.append((call.verb, call.count))])
+    keys_ = Keys(told, token="tk_own")
+    taken = set()
+    for text in (
+        known[:-1],
+        known + "A",
+        known[:-1] + "A",
+        revoked,
+        f"tk_{'0' * 12}_x",
+        "tk_x",
+        "",
+        "x" * 5_000,
+        "\udcff",
+    ):
+        steps.clear()
+        with pytest.raises(AccessDenied) as refused:
+            keys_.verify(text)
+        taken.add((str(refused.value), *steps))
+    assert len(taken) == 1, taken
+    assert keys_.verify(known).name == "known"

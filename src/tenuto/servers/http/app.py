@@ -184,6 +184,8 @@ class App:
 
     def _check_names(self, exchange: Exchange) -> None:
         """Refuse a request for another host (DNS rebinding), and one from a page of another origin."""
+        if exchange.is_ambiguous:
+            raise Refused(400, "A header that is needed once is there twice. Nothing was done.")
         host = exchange.header("host") or ""
         allowed = self.settings.hosts
         if allowed is not None and _hostname(f"//{host}") not in allowed:

@@ -20,6 +20,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
+_ONCE: Final = (b"host", b"origin", b"authorization", b"content-type", b"content-length", b"idempotency-key")
 _PLAIN_ID: Final = re.compile(r"[\x21-\x7e]{1,128}")
 _GZIP: Final = re.compile(
     r"(?:^|,)\s*(?:gzip|\*)\s*(?:;\s*q\s*=\s*(?!0(?:\.0*)?\s*(?:,|$))[\d.]+\s*)?(?:,|$)", re.IGNORECASE
@@ -44,6 +45,10 @@ class Exchange:
             self.path, self.raw_path = self.path[len(below) :], self.raw_path[len(below) :]
         self.query: bytes = scope.get("query_string", b"")
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.is_ambiguous = len(self.headers) < len(scope["headers"]) and any(
+            sum(one == name for one, _ in scope["headers"]) > 1 for name in _ONCE
+        )
+        """Whether a header comes twice on which it depends who calls: a proxy in front may read the other one."""
         self._receive, self._send = receive, send
         self.began = time.monotonic()
         self.access: Access | None = None

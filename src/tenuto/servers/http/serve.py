@@ -42,10 +42,14 @@ _KEEP_ALIVE: Final = 75
 """Seconds that an idle connection stays open: longer than what usual proxies keep theirs."""
 _HEAD: Final = 20.0
 """Seconds within which the head of a request must arrive, from the connection or from its first byte."""
+_LONGEST_HEAD: Final = 65_536
+"""Bytes of the request line and the headers; the parser would collect any number."""
 _READ: Final = 30.0
 """Seconds within which a client must read something of a reply that fills the buffer of its connection."""
 _GRACE: Final = 30
-_TOO_SLOW: Final = b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%s"
+_REFUSAL: Final = (
+    b"HTTP/1.1 %s\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%s"
+)
 _LINGER: Final = 2.0
 """Seconds for which a client that is still sending may read the reply that refuses its body."""
 _LOOK: Final = 0.2
@@ -123,6 +127,10 @@ class Protocol(HttpToolsProtocol):
     _unread: asyncio.TimerHandle | None = None
     _deadline: asyncio.TimerHandle | None = None
     _in_head = True
+    _begins = False
+    """Whether a head begins in the data that is being read: what is before it belongs to a body."""
+    _head_size = 0
+    _is_refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request."""
@@ -135,13 +143,23 @@ class Protocol(HttpToolsProtocol):
         """Read what arrived; limit the time for the rest of a head."""
         if self._joined.lingers:
             return
+        self._begins = False
         super().data_received(data)
+        if self._in_head and not self._begins:
+            self._head_size += len(data)
+            if self._head_size > _LONGEST_HEAD:
+                self._end(
+                    b"431 Request Header Fields Too Large",
+                    f"The head of a request has up to {_LONGEST_HEAD:,} bytes. Nothing was done; send less.",
+                )
+                return
         if self._in_head and self._deadline is None and not self.transport.is_closing():
             self._limit()
 
     def on_message_begin(self) -> None:
         """Begin to read a head."""
-        self._in_head = True
+        self._in_head = self._begins = True
+        self._head_size = 0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -184,6 +202,8 @@ class Protocol(HttpToolsProtocol):
             self._look_again()
 
     def _is_sending(self) -> bool:
+        if self._is_refused:
+            return True
         return self.cycle is not None and self.cycle.more_body and not self.cycle.disconnected
 
     def _limit(self) -> None:
@@ -199,8 +219,13 @@ class Protocol(HttpToolsProtocol):
         text = (
             f"The head of the request did not arrive within {self.head_timeout:g} s. Nothing was done; send it faster."
         )
+        self._end(b"408 Request Timeout", text)
+
+    def _end(self, status: bytes, text: str) -> None:
+        """Refuse a request without a head, and close the connection."""
+        self._is_refused = True
         if not self.transport.is_closing():
-            self.transport.write(_TOO_SLOW % (len(text), text.encode()))
+            self.transport.write(_REFUSAL % (status, len(text), text.encode()))
             self.transport.close()
 
 
