@@ -131,6 +131,11 @@ def test_revoking_a_name_also_revokes_the_key_that_a_rotation_left_valid(served:
     served.keys.revoke("ci")
     for key in (old, new):
         assert served.get("/v1/state/list?scope=s", key=key).status == 401
+    old = served.key("write", name="web")
+    new = served.keys.rotate("web", overlap="24h").api_key
+    assert served.post("/v1/keys/revoke", {"key": "web"}).status == 200
+    for key in (old, new):
+        assert served.get("/v1/state/list?scope=s", key=key).status == 401
     ended = served.key("write", name="brief", expires=0)
     assert served.get("/v1/state/list?scope=s", key=ended).status == 401
     assert served.key("write", name="brief"), "the name of a key that has expired is free again"

@@ -145,6 +145,11 @@ def test_another_machine_without_tls_is_refused(tmp_path: Path) -> None:
     assert refused.returncode == 2
     assert "--tls-cert" in refused.stderr
     assert tenuto("serve", "--url", "volatile:", "--workers", "2").returncode == 2
+    for words in (("serve",), ("mcp", "--http")):
+        refused = tenuto(*words, "--url", "http://127.0.0.1:1")
+        assert (refused.returncode, "where the store is" in refused.stderr) == (2, True)
+    for words in (("--rate", "-1"), ("--rate", "nan"), ("--max-body", "0"), ("--workers", "0")):
+        assert tenuto("serve", "--url", "volatile:", "--port", "0", *words).returncode == 2
     assert tenuto("serve", "--url", "volatile:", "--tls-cert", "x").returncode == 2
     assert tenuto("serve", "--url", "volatile:", "--host", "203.0.113.1", "--insecure").returncode == 6
 

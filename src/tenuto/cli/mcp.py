@@ -101,6 +101,9 @@ def _serve(place: Place, chosen: Any, tenant: str, host: str, port: int, public_
             f"Serving {host} without TLS would send API keys unencrypted; nothing was started. Put a proxy with TLS in "
             "front and pass --trust-proxy."
         )
+    backend = connect(place.url)
+    if type(backend).__name__ == "RemoteBackend":
+        raise InvalidInput("MCP over HTTP is served where the store is; nothing was started. Use the URL of the store.")
     token = local_token(trusted=trusted) if local else None
     named = urlsplit(public_url).hostname
     hosts = (*_LOCAL, host, *((named,) if named else ())) if local or named else None
@@ -112,5 +115,5 @@ def _serve(place: Place, chosen: Any, tenant: str, host: str, port: int, public_
     if token is not None and not os.environ.get("TENUTO_TOKEN"):
         click.echo(f"TENUTO_API_KEY={token}", err=True)
     configure(access=settings.access_log)
-    app = McpApp(encrypted(connect(place.url)), chosen, settings)
+    app = McpApp(encrypted(backend), chosen, settings)
     Server(configured(app), app.stop).run(sockets=[listener])

@@ -129,6 +129,10 @@ def command(  # noqa: PLR0913, PLR0917 - the command's options
         access_log=access_log,
     )
     backend = connect(url)
+    if type(backend).__name__ == "RemoteBackend":
+        raise InvalidInput(
+            "A server is run where the store is; nothing was started. Use the URL of the store, not of a server."
+        )
     backend.now()  # opens the store, so that an error of it is reported here
     backend.close()
     listener = _listener(host, port)

@@ -21,12 +21,16 @@ def keys_list(agent: Tenuto) -> list[ApiKey]:
 
 
 def keys_revoke(agent: Tenuto, key: Annotated[str, "Name or id of the key"]) -> ApiKey:
-    """Revoke an API key of this tenant: from then on every server process refuses it. Revoking twice is safe."""
+    """Revoke an API key of this tenant: from then on every server process refuses it. Revoking twice is safe.
+
+    A name revokes every key of this name, also the old one of a rotation that still overlaps.
+    """
     named = [one for one in keys_list(agent) if key in (one.id, one.name)]
     live = [one for one in named if one.revoked_at is None]
     if not named:
         raise NotFound(f"There is no API key {key!r} in this tenant. Nothing was revoked.")
-    return Keys.of(agent).revoke((live or named)[-1].id)
+    access = Keys.of(agent)
+    return [access.revoke(one.id) for one in live or named][-1]
 
 
 REPEATABLE: Final = ("keys revoke",)
