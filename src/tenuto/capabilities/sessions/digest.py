@@ -42,12 +42,16 @@ def digest(info: ProgressInfo, questions: Sequence[str], memories: Sequence[str]
 
 
 def _part(heading: str, entries: Sequence[str], room: int) -> str:
-    """Return a heading with as many entries as there is room for, none without an entry."""
+    """Return a heading with as many entries as there is room for, none without an entry.
+
+    Each entry is one line: a line of a memory must not pass for the next action.
+    """
+    entries = [" ".join(one.split()) for one in entries]
     alone = not heading.startswith(("Open", "Done", "Decisions", "Ruled", "Context", "Memories"))
     if alone:
         head = f"{heading}: "
         rest = room - _size(head) - 1
-        return "" if rest < 20 else head + _cut(entries[0].replace("\n", " "), rest) + "\n"
+        return "" if rest < 20 else head + _cut(entries[0], rest) + "\n"
     text, shown = f"{heading}:\n", 0
     for one in entries[:_LIST]:
         more = len(entries) - shown - 1
