@@ -59,6 +59,7 @@ _TABLE = {
     "notify": "Channels of people, and notifications that wait for delivery.",
     "playbooks": "Procedures that worked: save, start, finish, suggest.",
     "milestones": "Due dates with evidence: list, set, meet.",
+    "groups": "Groups of people, and who is in them.",
     "routes": "Who is asked about what.",
     "runs": "Durable runs: overview, list, show, history, fork, retry, cancel, recover.",
     "state": "Named values with versions.",

@@ -9,7 +9,7 @@ import typing
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import UnionType
-from typing import Any, Literal, Union
+from typing import Any, Final, Literal, Union
 
 import click
 
@@ -38,6 +38,11 @@ _LINES: dict[str, Callable[[Any], list[str]]] = {
     "workflows show": render.procedure,
 }
 """Results that are printed in a form of their own."""
+
+
+_NONE: Final = {"check": "no damage found", "notify test": "every channel was reached"}
+_FINDINGS: Final = ("check", "notify test")
+"""Operations whose result is a list of problems."""
 
 
 class _Value(click.ParamType):  # type: ignore[type-arg]
@@ -96,7 +101,7 @@ def _command(operation: Operation, name: str) -> click.Command:
                 show_json(found)
             else:
                 _show(operation, found)
-        if operation.name == "check" and found:
+        if operation.name in _FINDINGS and found:
             sys.exit(FAILURE)
 
     parameters = [_parameter(one) for one in operation.parameters]
@@ -186,7 +191,9 @@ def _stream(operation: Operation, found: Any, *, as_json: bool) -> None:
 
 
 def _show(operation: Operation, found: Any) -> None:
-    if operation.writes:  # quiet on success
+    if operation.writes:  # quiet on success, but for what it has made
+        if operation.columns:
+            click.echo(render.text(getattr(found, operation.columns[0])))
         if getattr(found, "changed", True) is False:
             click.echo("nothing to do", err=True)
         return
@@ -200,7 +207,7 @@ def _show(operation: Operation, found: Any) -> None:
         click.echo("\n".join(lines))
         _left_out(operation, found)
     elif operation.rows:
-        click.echo("no damage found" if operation.name == "check" else "none", err=True)
+        click.echo(_NONE.get(operation.name, "none"), err=True)
 
 
 def _left_out(operation: Operation, found: Any) -> None:

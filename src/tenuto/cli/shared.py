@@ -80,8 +80,11 @@ _CALL = re.compile(r"agent\.(runs|inbox)\.(list|get|retry|cancel)\((?:'([^']*)')
 
 def in_words(error: BaseException) -> str:
     """Return the message of an error, with advised Python calls replaced by commands."""
-    return _CALL.sub(
+    text = _CALL.sub(
         lambda call: f"tenuto {call[1]} {'show' if call[2] == 'get' else call[2]} {call[3] or ''}".strip(), str(error)
+    )
+    return text.replace("Pass by=, a person's name.", "Pass --by, a person's name.").replace(
+        "agent.notify.dead()", "tenuto notify outbox --dead"
     )
 
 

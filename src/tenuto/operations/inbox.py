@@ -1,13 +1,13 @@
-"""Operations on the questions in the inbox."""
+"""Operations on the questions in the inbox, and on the groups that they are asked of."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from tenuto.capabilities.people import Happened, NotHappened, Question, QuestionEvent, QuestionStatus
 from tenuto.client import Tenuto
 from tenuto.errors import InvalidInput
-from tenuto.operations.table import Value, operation
+from tenuto.operations.table import Done, Value, operation
 
 QuestionId = Annotated[str, "Question id, or id of a run with one open question"]
 
@@ -32,21 +32,31 @@ def inbox_list(
     return agent.inbox.list(to, status, blocks=blocks, limit=limit, after=after)
 
 
-@operation("inbox ask", writes=True)
-def inbox_ask(
+@operation("inbox ask", "id", writes=True)
+def inbox_ask(  # noqa: PLR0913 - the options of a question
     agent: Tenuto,
     question: Annotated[str, "What a person should decide"],
     *,
     to: Annotated[str | None, "Person or team"] = None,
     choices: Annotated[list[str] | None, 'The only possible answers, as a JSON list, e.g. ["yes", "no"]'] = None,
+    schema: Annotated[Any, "JSON Schema of the answer, instead of choices"] = None,
+    context: Annotated[Any, "What they need to decide, JSON or text"] = None,
     deadline: Annotated[str | None, 'When the answer is due, e.g. "24h"; then on_timeout applies'] = None,
+    escalate: Annotated[Any, 'Who is asked when the time is up, as a JSON list, e.g. ["lead", "cfo"]'] = None,
     on_timeout: Annotated[Literal["wait", "deny", "fail"], "What then happens; wait: keep waiting"] = "wait",
+    blocks: Annotated[str | None, "Resource whose gate stays closed until the answer, e.g. invoice:881"] = None,
+    about: Annotated[str | None, "Subject, for routes and for the last outcome"] = None,
+    policy: Annotated[str | None, "The rule that applies"] = None,
+    quorum: Annotated[int, "How many people must give the same answer"] = 1,
     key: Annotated[str | None, "Idempotency key: a question with the same key is asked once"] = None,
 ) -> Question:
-    """Ask people a question durably; return it at once with its id. Read the answer with: tenuto inbox show ID."""
+    """Ask people a question durably; print its id at once. Read the answer with: tenuto inbox show ID."""
     if choices is not None and (not isinstance(choices, list) or not choices):
         raise InvalidInput('choices must be a list, such as ["yes", "no"]; nothing was asked.')
-    return agent.ask(question, to=to, choices=choices, deadline=deadline, on_timeout=on_timeout, key=key)
+    return agent.ask(
+        question, to=to, choices=choices, schema=schema, context=context, deadline=deadline, escalate=escalate or [],
+        on_timeout=on_timeout, blocks=blocks, about=about, policy=policy, quorum=quorum, key=key,
+    )  # fmt: skip
 
 
 @operation("inbox show")
@@ -90,3 +100,29 @@ def inbox_answer(
 def inbox_cancel(agent: Tenuto, question: QuestionId, *, by: Annotated[str | None, "Who cancels"] = None) -> Question:
     """Cancel a question; its run resumes with an error."""
     return agent.inbox.cancel(_question(agent, question), by=by)
+
+
+class Group(NamedTuple):
+    """A group and its members."""
+
+    name: str
+    members: list[str]
+
+
+@operation("groups list", "name", "members")
+def groups_list(agent: Tenuto) -> list[Group]:
+    """List the groups: who may answer the questions to them."""
+    return [Group(name, [*members]) for name, members in sorted(agent.inbox.groups().items())]
+
+
+@operation("groups set", writes=True)
+def groups_set(
+    agent: Tenuto,
+    name: Annotated[str, "Name of the group"],
+    members: Annotated[Any, 'All its members as a JSON list, e.g. ["ann", "bob"]; an empty list removes it'],
+) -> Done:
+    """Set the members of a group: only they may answer its questions. Without members, anyone may."""
+    if not isinstance(members, list):
+        raise InvalidInput('members must be a list, such as ["ann", "bob"]; nothing was written.')
+    agent.inbox.group(name, members)
+    return Done(changed=True)
