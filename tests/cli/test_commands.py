@@ -172,6 +172,10 @@ CALLS: dict[str, list[list[str]]] = {
         ["reviews", '{"file": 2}', "--key", "k", "--delay", "1m", "--priority", "1", "--user", "ann"],
         ["reviews"],
     ],
+    "tasks enqueue-many": [
+        ["reviews", '[{"file": 3}, 4]', "--keys", '["m", "n"]', "--delay", "1m", "--priority", "1", "--user", "ann"],
+        ["reviews", "[]"],
+    ],
     "tasks complete": [["first", "--result", "[1]"], ["first"]],
     "tasks retry": [["dropped"], ["dead-1"]],
     "tasks cancel": [["first", "--yes"]],

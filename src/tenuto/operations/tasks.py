@@ -80,6 +80,21 @@ def tasks_enqueue(
     return agent.tasks.enqueue(queue, payload, key=key, delay=delay, priority=priority, user=user)
 
 
+@operation("tasks enqueue-many", "id", "status", "priority", "user", "due", writes=True)
+def tasks_enqueue_many(
+    agent: Tenuto,
+    queue: Queue,
+    payloads: Annotated[list[Any], "Payload of each task, as a JSON list"],
+    *,
+    keys: Annotated[list[str] | None, "Idempotency key of each task, as a JSON list"] = None,
+    delay: Annotated[str | None, 'Earliest start from now, e.g. "10m"'] = None,
+    priority: Annotated[int, "Higher numbers are claimed first"] = 0,
+    user: Annotated[str | None, "Owner; workers go round-robin over users"] = None,
+) -> list[TaskInfo]:
+    """Enqueue tasks durably, hundreds in one commit."""
+    return agent.tasks.enqueue_many(queue, payloads, keys=keys, delay=delay, priority=priority, user=user)
+
+
 @operation("tasks complete", writes=True)
 def tasks_complete(
     agent: Tenuto, task: TaskId, *, result: Annotated[Any, "Result of the task, JSON or text"] = None

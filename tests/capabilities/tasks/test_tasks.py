@@ -140,8 +140,9 @@ def test_many_are_enqueued_in_few_commits_and_again_with_keys(agent):
     assert len(agent.tasks.pending("q", limit=650)) == 650
     twice = agent.tasks.enqueue_many("r", [1, 2], keys=["same", "same"])
     assert [one.payload for one in twice] == [1, 1]
-    with pytest.raises(ValueError):
-        agent.tasks.enqueue_many("q", [1, 2], keys=["one"])
+    for payloads, names in (([1, 2], ["one"]), ("text", None), ({"a": 1}, None), (3, None)):
+        with pytest.raises(InvalidInput, match="Nothing was enqueued"):
+            agent.tasks.enqueue_many("q", payloads, keys=names)
 
 
 def test_a_state_change_and_a_task_happen_together_or_not_at_all(agent, client):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from tenuto.capabilities._core.base import Context, stamp
@@ -111,6 +111,19 @@ class Enqueuer:
         if found is None:
             found = self._sent[queue] = Notices(self._kernel, records.bell_stream(queue))
         return found
+
+
+def paired(payloads: Iterable[Any], names: Iterable[str] | None) -> list[tuple[Any, str | None]]:
+    """Return each payload with its key, or with None if there are no keys."""
+    if isinstance(payloads, str | bytes | Mapping) or not isinstance(payloads, Iterable):
+        raise InvalidInput(
+            f"payloads must be a list with the payload of each task, not {type(payloads).__name__}. Nothing was enqueued."
+        )
+    given = list(payloads)
+    named = [None] * len(given) if names is None else list(names)
+    if len(named) != len(given):
+        raise InvalidInput(f"{len(given)} tasks need as many keys, not {len(named)}. Nothing was enqueued.")
+    return list(zip(given, named, strict=True))
 
 
 def together(entering: list[Enqueue]) -> tuple[list[AnyCheck], list[Write], list[Enqueue]]:

@@ -27,7 +27,7 @@ from tenuto.capabilities._core.worker import Chores, Worker, work
 from tenuto.capabilities.runs import Retry, to_stored
 from tenuto.capabilities.tasks import records, recurring
 from tenuto.capabilities.tasks.claimed import Task
-from tenuto.capabilities.tasks.enqueue import KEPT, Enqueue, Enqueuer, rules_of, together
+from tenuto.capabilities.tasks.enqueue import KEPT, Enqueue, Enqueuer, paired, rules_of, together
 from tenuto.capabilities.tasks.queue import TaskQueue
 from tenuto.capabilities.tasks.records import OVER, Rules, TaskInfo, TaskRecord
 from tenuto.capabilities.tasks.worker import TaskSource
@@ -120,8 +120,7 @@ class Tasks:
 
         A crash may leave the first ones enqueued. With `keys`, one per task, repeating the call adds only the rest.
         """
-        named: Iterable[str | None] = keys if keys is not None else iter(lambda: None, 0)
-        given = list(zip(payloads, named, strict=keys is not None))
+        given = paired(payloads, keys)
         found: list[TaskInfo] = []
         for start in range(0, len(given), _SOME):
             part = given[start : start + _SOME]
