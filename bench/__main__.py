@@ -1,5 +1,7 @@
 """`python -m bench` measures everything; `python -m bench set get` only these; `--quick` less thoroughly.
 
+After several topics it prints one table of them all, with the goals that were missed.
+
 `python -m bench set --against PATH` measures the same calls of another checkout in the same interleaved run.
 """
 
@@ -8,9 +10,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import inspect
+from collections.abc import Mapping
 from pathlib import Path
 
 from bench.measure import environment, save, show
+from bench.summary import peers, summary, sync_time
 
 TOPICS = [
     "set",
@@ -50,13 +54,21 @@ def main() -> None:
             if "against" not in inspect.signature(run).parameters:
                 parser.error(f"{name!r} cannot be compared with another checkout")
         options["against"] = against
-    about = environment()
-    print(", ".join(f"{name} {value}" for name, value in about.items()))
+    print(_told({**environment(), "sync": sync_time(), **peers()}))
+    found = {}
     for name, run in runs.items():
         table = run(**options)
         about = environment()
+        found[name] = table, about["load"]
         show(table)
         print(f"* Load averages after this topic: {about['load']}. Written to {save(name, table, about)}")
+    if len(found) > 1:
+        show(summary(found))
+        print(f"* {_told({**environment(), 'sync': sync_time(), **peers()})}")
+
+
+def _told(about: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in about.items())
 
 
 if __name__ == "__main__":

@@ -124,16 +124,20 @@ def show(table: Table) -> None:
         }
         for row in table.rows
     ]
-    names = [name for name in cells[0] if any(cell[name] for cell in cells)]
-    widths = {name: max(len(name), *(len(cell[name]) for cell in cells)) for name in names}
+    names = [name for name in dict.fromkeys(name for cell in cells for name in cell) if any(map(_has(name), cells))]
+    widths = {name: max(len(name), *(len(cell.get(name, "")) for cell in cells)) for name in names}
     print(f"\n## {table.title}\n")
     print("| " + " | ".join(name.ljust(widths[name]) for name in names) + " |")
     print("|" + "|".join("-" * (widths[name] + 2) for name in names) + "|")
     for cell in cells:
-        print("| " + " | ".join(cell[name].ljust(widths[name]) for name in names) + " |")
+        print("| " + " | ".join(cell.get(name, "").ljust(widths[name]) for name in names) + " |")
     print()
     for note in table.notes:
         print(f"* {note}")
+
+
+def _has(name: str) -> Callable[[Mapping[str, str]], bool]:
+    return lambda cell: bool(cell.get(name))
 
 
 def _duration(seconds: float | None) -> str:

@@ -116,7 +116,7 @@ def langgraph_graph(folder: Path) -> Peer:
     """A graph of one node, its state in SqliteSaver: one invoke a turn, which loads the state before it saves it."""
     from langgraph.graph.message import add_messages
 
-    return _graph(folder / "graph.db", add_messages)
+    return _on_sqlite(folder / "graph.db", add_messages)
 
 
 def langgraph_delta(folder: Path) -> Peer:
@@ -124,12 +124,28 @@ def langgraph_delta(folder: Path) -> Peer:
     from langgraph.channels.delta import DeltaChannel
     from langgraph.graph.message import _messages_delta_reducer
 
-    return _graph(folder / "delta.db", DeltaChannel(_messages_delta_reducer, list))
+    return _on_sqlite(folder / "delta.db", DeltaChannel(_messages_delta_reducer, list))
 
 
-def _graph(path: Path, reducer: Any) -> Peer:
-    from langchain_core.messages import AIMessage, HumanMessage
+def tenuto_graph(folder: Path) -> Peer:
+    """The same graph, its state in TenutoSaver."""
+    from langgraph.graph.message import add_messages
+
+    from tenuto.adapters.langgraph import TenutoSaver
+
+    saver = TenutoSaver(str(folder / "tenuto.db"))
+    return _graph(saver, add_messages, saver.close)
+
+
+def _on_sqlite(path: Path, reducer: Any) -> Peer:
     from langgraph.checkpoint.sqlite import SqliteSaver
+
+    connection = _connected(path)
+    return _graph(SqliteSaver(connection), reducer, connection.close)
+
+
+def _graph(saver: Any, reducer: Any, close: Callable[[], Any]) -> Peer:
+    from langchain_core.messages import AIMessage, HumanMessage
     from langgraph.graph import END, START, StateGraph
 
     state = TypedDict("state", {"messages": Annotated[list, reducer]})  # type: ignore[misc]  # noqa: UP013
@@ -138,13 +154,12 @@ def _graph(path: Path, reducer: Any) -> Peer:
     builder.add_node("answer", lambda _: {"messages": [AIMessage(turn(next(answers))[1]["content"])]})
     builder.add_edge(START, "answer")
     builder.add_edge("answer", END)
-    connection = _connected(path)
-    graph = builder.compile(checkpointer=SqliteSaver(connection))
+    graph = builder.compile(checkpointer=saver)
     config: Any = {"configurable": {"thread_id": "bench"}}
     return Peer(
         lambda number: graph.invoke({"messages": [HumanMessage(turn(number)[0]["content"])]}, config),
         lambda: graph.get_state(config),
-        connection.close,
+        close,
     )
 
 
