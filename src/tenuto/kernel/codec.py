@@ -122,7 +122,7 @@ def decode(data: bytes, find: Find | None = None) -> Any:
     if not data or data[0] != FORMAT:
         raise of_other_format(data)
     try:  # `unpack` inlined: every read runs this
-        return ormsgpack.unpackb(data[1:], ext_hook=_LIFT[0] if find is None else _finder(find))
+        return ormsgpack.unpackb(data[1:], ext_hook=_LIFT[0] if find is None or _MARK not in data else _finder(find))
     except (ValueError, TypeError) as error:
         raise _undecodable(error) from None
 
@@ -133,6 +133,10 @@ def unpack(body: bytes, find: Find | None = None) -> Any:
         return ormsgpack.unpackb(body, ext_hook=_LIFT[0] if find is None else _finder(find))
     except (ValueError, TypeError) as error:
         raise _undecodable(error) from None
+
+
+_MARK: Final = bytes([_HELD])
+"""Precedes each reference; without this byte a value has none."""
 
 
 class Held(NamedTuple):

@@ -219,11 +219,12 @@ class View:
         before = self.log.lines(start, oldest - 1, min(_PAGE, high - low + FIRST_PAGE))
         for lines in (before, reversed(self._tail)):
             for line in lines:
-                if line.kind == Kind.BEGAN and line.place.count(kind) > low:
+                count = line.place.count(kind)
+                if line.kind == Kind.BEGAN and count > low:
                     yield from self._inherited(line, kind, low, high)
-                elif line.number >= start and line.place.count(kind) > low:
+                elif line.number >= start and count > low:
                     yield line
-                if line.place.count(kind) >= high:
+                if count >= high:
                     return
 
     def _start(self, kind: int, low: int, high: int) -> int:
