@@ -139,6 +139,24 @@ def test_the_usage_in_a_response_is_read_and_priced(agent: Tenuto, response: Any
 
 
 @pytest.mark.parametrize("backend", ["volatile"], indirect=True)
+def test_what_a_provider_writes_to_its_cache_has_a_price_of_its_own(agent: Tenuto) -> None:
+    agent.costs.prices["gpt"] = Price(input=10.0, output=100.0, cached=1.0, written=12.5)
+    langchain = {
+        "usage_metadata": {"input_tokens": 100, "output_tokens": 20, "input_token_details": {"cache_read": 60, "cache_creation": 10}},
+        "response_metadata": {"model_name": "gpt"},
+    }  # fmt: skip
+    claude = {"usage": {"input_tokens": 30, "output_tokens": 20, "cache_creation_input_tokens": 70}}
+    with agent.run("r") as run:
+        for response in (ANTHROPIC, langchain, {"model": "claude-sonnet-4-5", **claude}):
+            run.usage(response)
+    found = {one.key: one for one in agent.costs.report()}
+    assert found["gpt"].spent == pytest.approx(2 * (30 * 10 + 60 * 1 + 10 * 12.5 + 20 * 100) / 1_000_000)
+    assert found["claude-sonnet-4-5"].spent == pytest.approx((30 * 3 + 70 * 3.75 + 20 * 15) / 1_000_000), (
+        "genai-prices knows it, too"
+    )
+
+
+@pytest.mark.parametrize("backend", ["volatile"], indirect=True)
 def test_prices_of_known_models_come_from_genai_prices(agent: Tenuto) -> None:
     with agent.run("r") as run:
         run.usage("gpt-4o", input_tokens=1_000, output_tokens=100)

@@ -184,7 +184,8 @@ class ContextBuilder(Timed):
         now = fitted.window
         if fitted.older:
             text = yield from _summary(fitted, settings, tokens, found.summary)
-            now = now._replace(summary=text)
+            now = now._replace(summary=text, summary_tokens=0)
+            now = now._replace(summary_tokens=window.tokens_of_summary(now, tokens))
         made = assembly.built(now, fitted)
         return made, not keep or now == found or (yield Store(self._store(handle, settings, now, version)))
 
@@ -276,8 +277,9 @@ class _Assembly:
         before = [*self._system, *(one.message for one in now.head), *_summaries(now), *shown[:at]]
         found = [*before, *([around] if around else []), *last, *shown[at:]]
         counted = [*now.head, *([now.last] if now.last else []), *fitted.shown]  # counted when they were first read
-        others = [*self._system, *_summaries(now), *([around] if around else [])]
-        return found, sum(one.tokens for one in counted) + sum(map(self._tokens.message, others))
+        others = [*self._system, *([around] if around else [])]
+        total = sum(one.tokens for one in counted) + window.tokens_of_summary(now, self._tokens)
+        return found, total + sum(map(self._tokens.message, others))
 
     def _drop_note(self, why: str) -> bool:
         """Leave out the last note that need not be kept; return whether there was one."""
@@ -291,12 +293,12 @@ class _Assembly:
 
     def _parts(self, now: Window, fitted: Fitted) -> list[Part]:
         count, parts = self._tokens, []
-        for name, messages, why in (
-            ("instructions", [*self._system, *(one.message for one in now.head)], "always shown"),
-            ("summary", _summaries(now), f"covers the messages up to {now.through}"),
-        ):
-            if messages:
-                parts.append(Part(name, sum(map(count.message, messages)), why))
+        always = [*self._system, *(one.message for one in now.head)]
+        if always:
+            parts.append(Part("instructions", sum(map(count.message, always)), "always shown"))
+        if now.summary:
+            covered = f"covers the messages up to {now.through}"
+            parts.append(Part("summary", window.tokens_of_summary(now, count), covered))
         parts += [Part(note.part, count.text(note.text), note.why) for note in self._notes]
         turns = [*([now.last] if now.last else []), *fitted.shown]
         if turns:

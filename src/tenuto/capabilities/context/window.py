@@ -62,6 +62,8 @@ class Window(NamedTuple):
     """The messages after `through` up to `masked_through`."""
     factor: float = 1.0
     """The factor of the tokens in it."""
+    summary_tokens: int = 0
+    """The tokens of the summary; 0 if they were not stored."""
 
     def scaled(self, factor: float) -> Window:
         """Return the window with its tokens counted by another factor: a model's calibration has moved."""
@@ -70,14 +72,16 @@ class Window(NamedTuple):
         ratio = factor / self.factor
         head, masked = ([one.scaled(ratio) for one in many] for many in (self.head, self.masked))
         last = None if self.last is None else self.last.scaled(ratio)
-        return self._replace(head=head, masked=masked, last=last, factor=factor)
+        summarised = math.ceil(self.summary_tokens * ratio)
+        return self._replace(head=head, masked=masked, last=last, factor=factor, summary_tokens=summarised)
 
     def stored(self) -> list[Any]:
         """Return the stored form."""
-        frame, head, through, summary, covered, last, masked_through, masked, factor = self
+        frame, head, through, summary, covered, last, masked_through, masked, *numbers = self
         kept = None if last is None else list(last)
         return [
-            list(frame), list(map(list, head)), through, summary, covered, kept, masked_through, list(map(list, masked)), factor,
+            list(frame), list(map(list, head)), through, summary, covered, kept, masked_through, list(map(list, masked)),
+            *numbers,
         ]  # fmt: skip
 
 
@@ -93,7 +97,7 @@ def loaded(data: Sequence[Any]) -> Window:
         None if last is None else Shown(*last),
         masked_through,
         [Shown(*one) for one in masked],
-        more[0] if more else 0.0,  # stored before models were calibrated
+        *(more or [0.0]),  # stored before models were calibrated
     )
 
 
@@ -198,7 +202,7 @@ class Fitting:
         return self._items[at].tokens if at < self._current else 0
 
     def _summary_cost(self) -> int:
-        return self._tokens.message(summary_message(self.window.summary)) if self.window.summary else 0
+        return tokens_of_summary(self.window, self._tokens)
 
     def _mask(self) -> None:
         """Mask the tool output before the current exchange, and let the window remember it."""
@@ -281,6 +285,11 @@ def _current(messages: Sequence[Message]) -> int:
         if is_written(messages[at]) or masking.calls_of(messages[at]):
             return at
     return 0
+
+
+def tokens_of_summary(window: Window, tokens: Tokens) -> int:
+    """Return the tokens of a window's summary; 0 without one."""
+    return window.summary_tokens or (tokens.message(summary_message(window.summary)) if window.summary else 0)
 
 
 def summary_message(text: str) -> Message:

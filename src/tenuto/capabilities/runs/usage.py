@@ -21,12 +21,14 @@ _MILLION = 1_000_000
 
 
 class Usage(NamedTuple):
-    """The tokens of one model call; cached tokens are part of the input."""
+    """The tokens of one model call; cached tokens are part of the input, read from a cache or written to it."""
 
     model: str
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
+    written_tokens: int = 0
+    """Of the input, what the provider wrote to its cache, which some charge extra."""
 
 
 class Price(NamedTuple):
@@ -36,12 +38,16 @@ class Price(NamedTuple):
     output: float
     cached: float | None = None
     """Of input tokens that the provider had cached; None: as any input."""
+    written: float | None = None
+    """Of input tokens that the provider wrote to its cache; None: as any input."""
 
     def of(self, used: Usage) -> float:
         """Return the cost of a call."""
         cached = self.input if self.cached is None else self.cached
-        fresh = used.input_tokens - used.cached_tokens
-        return (fresh * self.input + used.cached_tokens * cached + used.output_tokens * self.output) / _MILLION
+        written = self.input if self.written is None else self.written
+        fresh = used.input_tokens - used.cached_tokens - used.written_tokens
+        given = fresh * self.input + used.cached_tokens * cached + used.written_tokens * written
+        return (given + used.output_tokens * self.output) / _MILLION
 
 
 Prices = dict[str, Price]
@@ -56,7 +62,10 @@ def priced(used: Usage, prices: Mapping[str, Price]) -> float | None:
     except ImportError:
         return None
     counted = genai_prices.Usage(
-        input_tokens=used.input_tokens, output_tokens=used.output_tokens, cache_read_tokens=used.cached_tokens
+        input_tokens=used.input_tokens,
+        output_tokens=used.output_tokens,
+        cache_read_tokens=used.cached_tokens,
+        cache_write_tokens=used.written_tokens,
     )
     try:
         return float(genai_prices.calc_price(counted, model_ref=used.model).total_price)
@@ -77,9 +86,11 @@ def usage_of(response: Any) -> Usage:
     given = _number(found, "input_tokens", "prompt_tokens")
     details = _first(found, "input_token_details", "input_tokens_details", "prompt_tokens_details")
     cached = 0 if details is None else _number(details, "cached_tokens", "cache_read")
-    apart = _number(found, "cache_read_input_tokens")  # Anthropic counts what it cached apart from the input
-    given += apart + _number(found, "cache_creation_input_tokens")
-    return Usage(model, given, _number(found, "output_tokens", "completion_tokens"), cached + apart)
+    written = 0 if details is None else _number(details, "cache_creation")
+    apart, created = _number(found, "cache_read_input_tokens"), _number(found, "cache_creation_input_tokens")
+    given += apart + created  # Anthropic counts its cache apart from the input
+    made = _number(found, "output_tokens", "completion_tokens")
+    return Usage(model, given, made, cached + apart, written + created)
 
 
 def recorded(model: Any, counts: tuple[int, int, int], cost: float | None, prices: Mapping[str, Price]) -> list[Any]:
