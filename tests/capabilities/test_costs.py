@@ -176,6 +176,11 @@ def test_bad_input_is_said_clearly(agent: Tenuto) -> None:
         run.usage(object())
     with pytest.raises(InvalidInput, match="Tokens must be"), agent.run("s") as run:
         run.usage("m", input_tokens=1, cached_tokens=2)
+    for wrong in (-1, float("nan"), "1"):
+        with pytest.raises(InvalidInput, match="cost must be"), agent.run("s") as run:
+            run.usage("m", cost=wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="budget must be"):
+        agent.run("r", budget="5")  # type: ignore[arg-type]
 
 
 def test_a_playbook_that_a_cheaper_model_carries_out_says_what_it_saved(agent: Tenuto) -> None:

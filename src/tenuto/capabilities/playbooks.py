@@ -57,6 +57,16 @@ class Playbook(NamedTuple):
     failing_steps: dict[str, int] = {}  # noqa: RUF012 - never changed
     """How often each action made a case fail."""
 
+    def text(self) -> str:
+        """Return the procedure as instructions for a model: its steps, when it applies, and what was learned."""
+        lines = [f"Playbook {self.name}: {self.description}".rstrip(": ")]
+        lines += [f"Only if: {one}" for one in self.preconditions]
+        for number, step in enumerate(self.steps, 1):
+            more = {key: one for key, one in step.items() if key != "action"} if isinstance(step, Mapping) else {}
+            details = f" ({', '.join(f'{key}: {one}' for key, one in more.items())})" if more else ""
+            lines.append(f"{number}. {_action(step)}{details}")
+        return "\n".join([*lines, *(f"Lesson: {one}" for one in self.lessons)])
+
 
 class Case(NamedTuple):
     """One use of a playbook."""

@@ -116,6 +116,16 @@ def test_notes_come_from_everything_that_is_known(agent: Tenuto) -> None:
     ]
 
 
+def test_a_playbook_is_shown_as_instructions(agent: Tenuto) -> None:
+    steps = ["ask_vendor", {"action": "book", "account": "4711"}]
+    playbook = agent.playbooks.save("refund", steps, description="No receipt", lessons=["call first"])
+    agent.thread("t").append({"role": "user", "content": "Refund 881"})
+    made = agent.build_context("t", instructions="You refund.", playbook=playbook)
+    assert made.messages[0]["content"] == (
+        "You refund.\n\nPlaybook refund: No receipt\n1. ask_vendor\n2. book (account: 4711)\nLesson: call first"
+    )
+
+
 def test_open_questions_stay_when_memories_go(agent: Tenuto) -> None:
     with pytest.raises(BaseException, match="waits"), agent.run("t") as run:
         run.ask("Is the invoice of 881 EUR approved?", choices=["yes", "no"])
@@ -200,10 +210,15 @@ def test_a_repair_is_seen_by_the_next_build(agent: Tenuto) -> None:
     [
         ({"budget": 0}, "budget must be"),
         ({"budget": 10, "instructions": "word " * 50}, "too small"),
+        ({"instructions": 7}, "instructions must be a text"),
+        ({"query": 7}, "query must be a text"),
+        ({"playbook": {"steps": []}}, "playbook must be a text"),
         ({"shape": "gemini"}, "shape must be"),
         ({"strategy": "forget"}, "strategy must be"),
         ({"count_tokens": lambda text: -1}, "count_tokens returned -1"),
         ({"count_tokens": "no-such-model"}, "no exact counter"),
+        ({"count_tokens": 7}, "count_tokens must be"),
+        ({"summarize": "gpt-4o"}, "summarize must be a function"),
         ({"budget": 1_000, "summarize": lambda messages: None}, "summarize returned None"),
     ],
 )

@@ -126,6 +126,9 @@ def test_no_byte_of_the_file_has_it(tmp_path: Path, how: str) -> None:
             agent.memory.forget(mine.id)
         if how == "user":
             assert agent.memory.list("bob") == [], "what was made from it goes with it"
+            agent.store.compact()
+            open_files = [one.read_bytes() for one in tmp_path.iterdir() if one.is_file()]
+            assert SECRET.encode() not in b"".join(open_files), "nor while the store is open"
     content = b"".join(one.read_bytes() for one in tmp_path.iterdir() if one.is_file())
     assert SECRET.encode() not in content
 

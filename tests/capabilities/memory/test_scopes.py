@@ -1,6 +1,7 @@
 """No read path returns a memory of another user or tenant: checked on random stores, whatever is asked."""
 
 import itertools
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -60,10 +61,14 @@ def read(agent: Tenuto, user: str | None, query: str, thread: str) -> list[tuple
     seen += [(one.user, one.situation) for one in cases]
     _, call = agent.memory.tool(user=user)
     seen += [(user, line) for line in call({"query": query, "k": 20}).splitlines()]
+    shown = [agent.build_context("new", user=user, query=query, keep=False)]
+    seen += [(user, one.evidence + str(one.remembered)) for one in agent.guard("new", user=user).say(f"What {query}?")]
     if user is not None:
         own = agent.memory.recall(query, k=50, thread=thread, user=user)
         seen += [(user, one.memory.text) for one in own]
-    return seen
+        shown.append(agent.build_context(thread, user=user, query=query, strategy="retrieve", keep=False))
+    lines = [line for one in shown for message in one.messages for line in str(message["content"]).splitlines()]
+    return [*seen, *((user, line) for line in lines)]
 
 
 def must_not_leak(root: Tenuto, reader: Tenuto, number: int, lines: list[Any], words: list[str]) -> None:
@@ -77,7 +82,7 @@ def must_not_leak(root: Tenuto, reader: Tenuto, number: int, lines: list[Any], w
             allowed = {f"<{tenant}{number}/{user}>", f"<{tenant}{number}/None>"}
             for owner, text in read(agent, user, " ".join(words), f"thread of {user}"):
                 assert owner in (user, None), text
-                marks = {part for part in text.replace(".", " ").split() if part.startswith("<")}
+                marks = {*re.findall(r"<\w+/\w+>", text)}
                 assert marks <= allowed, (user, text)
 
 

@@ -10,7 +10,7 @@ always shown. The same store and arguments give the same messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -21,6 +21,7 @@ from tenuto.capabilities.context.calibration import factor_of, observed
 from tenuto.capabilities.context.summaries import Summarize
 from tenuto.capabilities.context.tokens import CountTokens, Tokens
 from tenuto.capabilities.context.window import Fitted, Fitting, Window
+from tenuto.capabilities.playbooks import Playbook
 from tenuto.capabilities.runs import Usage, usage_of
 from tenuto.capabilities.threads import Message, Thread, Threads
 from tenuto.errors import Conflict, InvalidInput
@@ -128,7 +129,7 @@ class ContextBuilder(Timed):
         query: str | None = None,
         budget: int = 8_000,
         instructions: str | None = None,
-        playbook: str | None = None,
+        playbook: Playbook | str | None = None,
         summarize: Summarize | None = None,
         count_tokens: CountTokens | str | None = None,
         mask: bool = True,
@@ -143,10 +144,15 @@ class ContextBuilder(Timed):
         older turns; without it they are quoted. `strategy` says what becomes of older turns: "summarize"; "recent" leaves
         them out; "retrieve" shows those that fit the query; "handoff" summarises all but the last exchange, to begin
         another thread with. `count_tokens` is a function, or the name of an OpenAI model or encoding; without it tokens
-        are estimated, with room for the error; `model` corrects the estimate by what `calibrate` has learned of it. With `keep=False` nothing is stored: a preview.
+        are estimated, with room for the error; `model` corrects the estimate by what `calibrate` has learned of it.
+        `playbook` is one of `agent.playbooks`, or a text. With `keep=False` nothing is stored: a preview.
         """
         _validate(budget, shape, strategy)
-        system = "\n\n".join(text for text in (instructions, playbook) if text)
+        procedure = playbook.text() if isinstance(playbook, Playbook) else playbook
+        _must_be_texts({"instructions": instructions, "playbook": procedure, "query": query, "model": model})
+        if summarize is not None and not callable(summarize):
+            raise InvalidInput(f"summarize must be a function of messages, not {type(summarize).__name__}.")
+        system = "\n\n".join(text for text in (instructions, procedure) if text)
         settings = Settings(budget, system, mask, strategy, shape, summarize, count_tokens, model)
         handle = Thread(self._threads, thread, user=user, ttl=None)
         made, stored = yield from self._build(handle, user, query, settings, keep=keep)
@@ -351,6 +357,12 @@ def _in_shape(shape: ContextShape, messages: Sequence[Message]) -> tuple[str | N
         found = shapes.as_anthropic(messages)
         return found.system, found.messages
     return None, shapes.as_responses(messages) if shape == "responses" else shapes.as_chat(messages)
+
+
+def _must_be_texts(given: Mapping[str, object]) -> None:
+    for name, text in given.items():
+        if text is not None and not isinstance(text, str):
+            raise InvalidInput(f"{name} must be a text, not {type(text).__name__}.")
 
 
 def _validate(budget: int, shape: str, strategy: str) -> None:

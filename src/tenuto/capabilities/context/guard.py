@@ -25,6 +25,7 @@ from tenuto.capabilities.context.statements import (
     statement,
 )
 from tenuto.capabilities.threads import Message, Thread
+from tenuto.errors import InvalidInput
 from tenuto.hooks.events import SignFound
 from tenuto.kernel import correlation, keys
 
@@ -73,6 +74,8 @@ class Guard(Timed):
 
     def say(self, text: str) -> list[Sign]:
         """Return the signs in something that the agent is about to say."""
+        if not isinstance(text, str):
+            raise InvalidInput(f"A guard looks at texts, not at {type(text).__name__}.")
         return self._reported([*self._known().of_text(text, None), *self._in_memory(text)])
 
     def scan(self) -> list[Sign]:

@@ -108,6 +108,8 @@ def _counter(count: CountTokens | str | None) -> CountTokens:
         return estimate
     if callable(count):
         return count
+    if not isinstance(count, str):
+        raise InvalidInput(f"count_tokens must be a function or the name of a model, not {type(count).__name__}.")
     return _exact(count)
 
 

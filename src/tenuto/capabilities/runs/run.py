@@ -81,7 +81,7 @@ class Run:
             deadline=None if deadline is None else seconds(deadline, "deadline"),
         )
         self._running.handle = self
-        if budget is not None and not budget >= 0:
+        if budget is not None and not (isinstance(budget, int | float) and budget >= 0):
             raise InvalidInput(f"budget must be an amount in dollars, 0 or more, not {budget!r}.")
         self._running.budget = budget
         self.id = self._running.id

@@ -6,6 +6,7 @@ Cached tokens are part of the input tokens. A crash before that line loses the u
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -104,6 +105,8 @@ def recorded(model: Any, counts: tuple[int, int, int], cost: float | None, price
             )
     else:
         used = usage_of(model)
+    if cost is not None and not (isinstance(cost, int | float) and 0 <= cost < math.inf):
+        raise InvalidInput(f"cost must be an amount in dollars, 0 or more, not {cost!r}. Nothing was recorded.")
     if cost is None and (used.input_tokens or used.output_tokens):
         cost = priced(used, prices)
     return [
