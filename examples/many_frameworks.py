@@ -1,10 +1,11 @@
-"""One conversation in three frameworks and plain Python, with a kill -9 after each: nothing is lost.
+"""One conversation in three frameworks and plain Python, with a kill -9 after each, and a table of what survives each hop.
 
     python examples/many_frameworks.py
 
-It starts in a LangGraph graph on `TenutoSaver`, continues in the OpenAI Agents SDK, which calls a tool, and in Pydantic
-AI, and ends in plain Python: a loop in Anthropic's style, which calls another. Each part is a separate process, killed after its last message. The
-models are fakes, so that it runs offline; each checks that it sees all earlier messages. It needs
+It starts in a LangGraph graph on `TenutoSaver`, continues in the OpenAI Agents SDK, which calls a tool, and in Pydantic AI,
+and ends in plain Python: a loop in Anthropic's style, which calls another tool. Each part is a separate process, killed after
+its last message. The models are fakes, so that it runs offline; each checks that it sees all earlier messages. The table is measured: what each
+part has written is looked for in what the next one reads, and at the end again in what its writer reads. It needs
 `pip install "tenuto[langgraph,openai-agents,pydantic-ai]"`.
 """
 
@@ -23,6 +24,8 @@ from tenuto import Tenuto
 from tenuto.shapes import as_anthropic, as_chat, plain_text, words
 
 THREAD = "trip-42"
+BUDGET = "at most 250 EUR"
+"""A value of the graph's state that is no message."""
 
 
 def find_flights(city: str) -> str:
@@ -43,13 +46,16 @@ def in_langgraph(agent: Tenuto) -> None:
 
     from tenuto.adapters.langgraph import TenutoSaver
 
+    class Trip(MessagesState):
+        budget: str
+
     model = FakeListChatModel(responses=["Lisbon is lovely in May. Shall I look for flights?"])
-    builder = StateGraph(MessagesState)
-    builder.add_node("answer", lambda state: {"messages": [model.invoke(state["messages"])]})
+    builder = StateGraph(Trip)
+    builder.add_node("answer", lambda state: {"messages": [model.invoke(state["messages"])], "budget": BUDGET})
     builder.add_edge(START, "answer")
     builder.add_edge("answer", END)
     graph = builder.compile(checkpointer=TenutoSaver(agent))
-    said = HumanMessage("I want to go to Lisbon in May.")
+    said = HumanMessage("I want to go to Lisbon in May.", id="human-1")
     graph.invoke({"messages": [said]}, {"configurable": {"thread_id": THREAD}})
 
 
@@ -99,14 +105,16 @@ def in_pydantic_ai(agent: Tenuto) -> None:
         shown = str(messages)
         assert "Lisbon in May" in shown, "what was said in LangGraph"
         assert "TP 201 to Lisbon for 190" in shown, "what the tool answered in the OpenAI Agents SDK"
-        return ModelResponse(parts=[TextPart("It leaves at 09:40 and has a stop in Porto. Book it?")])
+        text = TextPart("It leaves at 09:40 and has a stop in Porto. Book it?")
+        return ModelResponse(parts=[text], model_name="fake-pilot")
 
     history = TenutoHistory(THREAD, agent)
-    result = asyncio.run(Agent(FunctionModel(model)).run("When does it leave?", message_history=history.messages))
+    pilot = Agent(FunctionModel(model, model_name="fake-pilot"))
+    result = asyncio.run(pilot.run("When does it leave?", message_history=history.messages, run_id="turn-3"))
     history.add(result.new_messages())
 
 
-# -- a loop in Anthropic's style -----------------------------------------------------------------------------------
+# -- plain Python: a loop in Anthropic's style -----------------------------------------------------------------------------------
 
 
 def in_anthropic(agent: Tenuto) -> None:
@@ -138,13 +146,85 @@ def made_up_claude(messages: list[dict[str, Any]]) -> dict[str, Any]:
     return {"role": "assistant", "content": [{"type": "text", "text": f"Done: {results['toolu_1']}."}]}
 
 
+# -- what survives -------------------------------------------------------------------------------------------------
+
+
+def read_langgraph(agent: Tenuto) -> list[Any]:
+    from tenuto.adapters.langchain import TenutoChatHistory
+    from tenuto.adapters.langgraph import TenutoSaver
+
+    found = TenutoSaver(agent).get_tuple({"configurable": {"thread_id": THREAD}})
+    state = {} if found is None else found.checkpoint["channel_values"]
+    channels = {key: value for key, value in state.items() if key != "messages"}
+    return [channels, *(message.model_dump() for message in TenutoChatHistory(THREAD, agent).messages)]
+
+
+def read_openai_agents(agent: Tenuto) -> list[Any]:
+    from tenuto.adapters.openai_agents import TenutoSession
+
+    return list(asyncio.run(TenutoSession(THREAD, agent).get_items()))
+
+
+def read_pydantic_ai(agent: Tenuto) -> list[Any]:
+    from pydantic_ai.messages import ModelMessagesTypeAdapter
+
+    from tenuto.adapters.pydantic_ai import TenutoHistory
+
+    return list(ModelMessagesTypeAdapter.dump_python(TenutoHistory(THREAD, agent).messages, mode="json"))
+
+
+def read_anthropic(agent: Tenuto) -> list[Any]:
+    return list(as_anthropic(agent.thread(THREAD).messages()).messages)
+
+
+WRITTEN: list[dict[str, list[str]]] = [
+    {
+        "texts": ["I want to go to Lisbon in May.", "Shall I look for flights?"],
+        "message ids": ["human-1"],
+        "other state": [BUDGET],
+    },
+    {
+        "texts": ["Yes, the cheapest.", "TP 201 is the cheapest, 190."],
+        "tool calls": ["call_1", "find_flights"],
+        "tool results": ["TP 201 to Lisbon for 190, LH 1790"],
+        "message ids": ["msg_1"],
+    },
+    {
+        "texts": ["When does it leave?", "It leaves at 09:40"],
+        "message ids": ["turn-3"],
+        "model, times, usage": ["fake-pilot"],
+    },
+]
+"""Something of each kind that a part writes."""
+KINDS = ["texts", "tool calls", "tool results", "message ids", "model, times, usage", "other state"]
+READERS = [read_langgraph, read_openai_agents, read_pydantic_ai, read_anthropic]
+
+
+def survivors(agent: Tenuto, writer: int, reader: int) -> list[str]:
+    """Return of each kind whether what one part has written is in what another one reads."""
+    seen = repr(READERS[reader](agent))
+    return [
+        "" if not some else "yes" if all(one in seen for one in some) else "no"
+        for some in map(WRITTEN[writer].get, KINDS)
+    ]
+
+
+def table(agent: Tenuto) -> list[str]:
+    """Return the table of what survives each hop, and of what its writer still reads at the end."""
+    names = list(PARTS)
+    rows = [["written in", "read in", *KINDS], ["---"] * (len(KINDS) + 2)]
+    hops = [(writer, reader) for writer in range(len(WRITTEN)) for reader in (writer + 1, writer)]
+    rows += [[names[writer], names[reader], *survivors(agent, writer, reader)] for writer, reader in hops]
+    return ["| " + " | ".join(row) + " |" for row in rows]
+
+
 # -- each part in a separate process, and a kill after each ----------------------------------------------------------
 
 PARTS = {
     "LangGraph": in_langgraph,
     "the OpenAI Agents SDK": in_openai_agents,
     "Pydantic AI": in_pydantic_ai,
-    "a loop of Anthropic's": in_anthropic,
+    "plain Python": in_anthropic,
 }
 
 
@@ -170,6 +250,7 @@ def everything(url: str) -> None:
                     print(f"{event.writer:>22}  calls {call['function']['name']} {call['function']['arguments']}")
                 if text := plain_text(words(message["content"])):
                     print(f"{event.writer:>22}  {message['role']}: {text}")
+        print("", *table(agent), sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,15 @@
 """What a framework is promised, it is promised on every backend: here `url` is one of each, on real servers."""
 
 import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from support.stores import new_url, usual
+
+from tenuto import Tenuto
+from tenuto.aio import AsyncTenuto
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -33,3 +38,13 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Stores:
 def path(tmp_path: Path) -> str:
     """Where a SQLite store may be."""
     return str(tmp_path / "graphs.db")
+
+
+Face = Callable[[Tenuto], Tenuto | AsyncTenuto]
+
+
+@pytest.fixture(params=["blocking", "awaited"])
+def face(request: pytest.FixtureRequest) -> Iterator[Face]:
+    """Return what gives an adapter a client: as it is, or its awaited face."""
+    with ThreadPoolExecutor(4) as pool:
+        yield (lambda agent: agent) if request.param == "blocking" else (lambda agent: AsyncTenuto._of(agent, pool))

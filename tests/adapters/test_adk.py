@@ -5,7 +5,7 @@ import contextlib
 from typing import Any
 
 import pytest
-from conftest import Stores
+from conftest import Face, Stores
 
 pytest.importorskip("google.adk", reason="Google ADK is not installed: make frameworks")
 
@@ -29,11 +29,11 @@ def event(text: str, author: str = "user", **delta: Any) -> Event:
     return Event(author=author, content=content, invocation_id="i", actions=EventActions(state_delta=state))
 
 
-def test_a_session_goes_on_in_another_process_and_is_readable_elsewhere(stores: Stores) -> None:
+def test_a_session_goes_on_in_another_process_and_is_readable_elsewhere(stores: Stores, face: Face) -> None:
     url = stores.new()
 
     async def first(agent: Tenuto) -> Any:
-        service = TenutoSessionService(agent)
+        service = TenutoSessionService(face(agent))
         session = await service.create_session(
             **WHO, session_id="s", state={"a": 1, "app:b": 2, "user:c": 3, "temp:d": 4}
         )
@@ -52,7 +52,7 @@ def test_a_session_goes_on_in_another_process_and_is_readable_elsewhere(stores: 
     with Tenuto("tester", url) as agent:
         before = asyncio.run(first(agent))
     with Tenuto("tester", url) as agent:
-        service = TenutoSessionService(agent)
+        service = TenutoSessionService(face(agent))
         session = asyncio.run(service.get_session(**WHO, session_id="s"))
         assert session is not None
         assert session.events == before.events
@@ -70,9 +70,9 @@ def test_a_session_goes_on_in_another_process_and_is_readable_elsewhere(stores: 
             asyncio.run(service.append_event(session, event("Late")))
 
 
-def test_a_crash_between_an_event_and_its_state_is_completed_once() -> None:
+def test_a_crash_between_an_event_and_its_state_is_completed_once(face: Face) -> None:
     async def main(agent: Tenuto) -> None:
-        service = TenutoSessionService(agent)
+        service = TenutoSessionService(face(agent))
         session = await service.create_session(**WHO, session_id="s")
         apply, service._apply = service._apply, None  # type: ignore[method-assign, assignment]
         lost = event("Lisbon?", city="LIS", user__seat="aisle")
@@ -93,9 +93,25 @@ def test_a_crash_between_an_event_and_its_state_is_completed_once() -> None:
         asyncio.run(main(agent))
 
 
-def test_appends_at_once_lose_nothing(stores: Stores) -> None:
+def test_state_is_complete_in_a_session_that_another_framework_began(face: Face) -> None:
     async def main(agent: Tenuto) -> None:
-        services = [TenutoSessionService(agent) for _ in range(4)]
+        agent.thread("trip").append({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Lisbon?"})
+        service = TenutoSessionService(face(agent), thread=lambda *_: "trip")
+        session = await service.create_session(**WHO, session_id="s")
+        for n in range(3):
+            await service.append_event(session, event(f"e{n}", **{f"k{n}": n}))
+        found = await service.get_session(**WHO, session_id="s")
+        assert found is not None
+        assert found.state == {"k0": 0, "k1": 1, "k2": 2}
+        assert [one.content.parts[0].text for one in found.events] == ["Lisbon?", "e0", "e1", "e2"]  # type: ignore[union-attr, index]
+
+    with Tenuto("tester", "volatile:") as agent:
+        asyncio.run(main(agent))
+
+
+def test_appends_at_once_lose_nothing(stores: Stores, face: Face) -> None:
+    async def main(agent: Tenuto) -> None:
+        services = [TenutoSessionService(face(agent)) for _ in range(4)]
         await services[0].create_session(**WHO, session_id="s")
 
         async def work(at: int) -> None:
@@ -113,9 +129,9 @@ def test_appends_at_once_lose_nothing(stores: Stores) -> None:
         asyncio.run(main(agent))
 
 
-def test_memories_belong_to_a_user_and_are_stored_once(stores: Stores) -> None:
+def test_memories_belong_to_a_user_and_are_stored_once(stores: Stores, face: Face) -> None:
     async def main(agent: Tenuto) -> None:
-        sessions, memory = TenutoSessionService(agent), TenutoMemoryService(agent)
+        sessions, memory = TenutoSessionService(face(agent)), TenutoMemoryService(face(agent))
         session = await sessions.create_session(**WHO)
         await sessions.append_event(session, event("I prefer an aisle seat."))
         for _ in range(2):

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from conftest import Stores
+from conftest import Face, Stores
 
 pytest.importorskip("crewai", reason="CrewAI is not installed: make frameworks")
 
@@ -22,8 +22,8 @@ class Trip(FlowState):
     steps: list[str] = []
 
 
-def flow(agent: Tenuto, stop: bool) -> Any:
-    persistence = TenutoFlowPersistence(agent)
+def flow(agent: Tenuto, face: Face, stop: bool) -> Any:
+    persistence = TenutoFlowPersistence(face(agent))
 
     class Plan(Flow[Trip]):
         @start()
@@ -43,28 +43,28 @@ def flow(agent: Tenuto, stop: bool) -> Any:
     return Plan(persistence=persistence)
 
 
-def test_a_flow_goes_on_in_another_process(stores: Stores) -> None:
+def test_a_flow_goes_on_in_another_process(stores: Stores, face: Face) -> None:
     url = stores.new()
     with Tenuto("tester", url) as agent:
-        first = flow(agent, stop=True)
+        first = flow(agent, face, stop=True)
         with pytest.raises(KeyError):
             first.kickoff()
         flow_id = first.state.id
     with Tenuto("tester", url) as agent:
-        second = flow(agent, stop=False)
+        second = flow(agent, face, stop=False)
         second.kickoff(inputs={"id": flow_id})
         assert (second.state.city, second.state.steps) == ("Lisbon", ["choose", "book"])
-        assert TenutoFlowPersistence(agent).load_state(flow_id)["steps"] == ["choose", "book"]  # type: ignore[index]
-        assert TenutoFlowPersistence(agent).load_state("other") is None
+        assert TenutoFlowPersistence(face(agent)).load_state(flow_id)["steps"] == ["choose", "book"]  # type: ignore[index]
+        assert TenutoFlowPersistence(face(agent)).load_state("other") is None
 
 
 def memory(number: int, scope: str, *vector: float, **more: Any) -> MemoryRecord:
     return MemoryRecord(id=f"m{number}", content=f"memory {number}", scope=scope, embedding=list(vector), **more)
 
 
-def test_memories_are_found_by_vector_scope_category_and_metadata(stores: Stores) -> None:
+def test_memories_are_found_by_vector_scope_category_and_metadata(stores: Stores, face: Face) -> None:
     with Tenuto("tester", stores.new()) as agent:
-        storage = TenutoMemoryStorage(agent)
+        storage = TenutoMemoryStorage(face(agent))
         assert isinstance(storage, StorageBackend)
         storage.save(
             [

@@ -21,7 +21,10 @@ def test_a_conversation_goes_through_four_parts_and_four_kills(tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert [line.rpartition(", ")[2] for line in lines[:4]] == ["exit -9"] * 4
-    assert lines[-1].endswith("assistant: Done: TP 201 is booked, reference QX7.")
+    said, empty, table = "\n".join(lines).partition("\n\n")
+    assert said.endswith("assistant: Done: TP 201 is booked, reference QX7.")
+    guide = (EXAMPLE.parents[1] / "docs/guides/frameworks.md").read_text()
+    assert table in guide, f"the guide shows another table than this one:{empty}{table}"
     with Tenuto("tester", store) as agent:
         thread = agent.thread("trip-42")
         assert as_chat(thread.messages())[0] == {"role": "user", "content": "I want to go to Lisbon in May."}

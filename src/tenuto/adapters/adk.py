@@ -212,13 +212,15 @@ class TenutoSessionService(BaseSessionService):
 
     def _apply(self, names: tuple[Any, ...]) -> tuple[Any, Any, Any]:
         """Apply the state deltas of the events that are not in the state yet; return the three states."""
-        count = self._conversation(names).thread.count()
+        thread = self._conversation(names).thread
+        count = thread.count()
 
         def act(change: Change) -> tuple[Any, Any, Any]:
             head = change.get("session", *names) or {"state": {}, "time": 0.0, "applied": 0}
             app, user = change.get("app", names[0]) or {}, change.get("user", *names[:2]) or {}
             if head["applied"] < count:
-                for event in self._conversation(names).read()[head["applied"] :]:
+                lines = thread.messages(after=head["applied"], before=count + 1, original=True)
+                for event in (one for line in lines for one in _FORM.shown(line)):
                     delta = (event.get("actions") or {}).get("state_delta") or {}
                     _merge(change, names[0], names[1], delta, head["state"], (app, user))
                     head["time"] = event.get("timestamp", head["time"])

@@ -5,6 +5,9 @@ A tick is one commit, with the next number of its run. A state is stored whole a
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -38,6 +41,7 @@ class TenutoWorkflowStore(AbstractWorkflowStore):
         super().__init__()
         self._records = Records(agent, _SPACE)
         self.poll_interval = poll_interval
+        self._conditions: weakref.WeakValueDictionary[str, asyncio.Condition] = weakref.WeakValueDictionary()
 
     def _build_state_store(
         self, run_id: str, namespace: tuple[str, ...], state_type: type[Any] | None, serializer: Any
@@ -58,14 +62,20 @@ class TenutoWorkflowStore(AbstractWorkflowStore):
         """Delete the handlers that match, with the logs and states of their runs; return how many there were."""
         found = await self.query(query)
         for handler in found:
-            await self._records.call(self._records.delete, "handler", handler.handler_id)
             for kind in ("event", "tick", "state") if handler.run_id is not None else ():
                 await self._records.call(self._records.delete_under, kind, handler.run_id)
+            await self._records.call(
+                self._records.delete, "handler", handler.handler_id
+            )  # last: a crash leaves the rest
         return len(found)
 
     async def append_event(self, run_id: str, event: EventEnvelopeWithMetadata) -> None:
         """Append an event durably."""
         await self._append("event", run_id, event.model_dump(mode="json"))
+        condition = self._conditions.get(run_id)
+        if condition is not None:
+            async with condition:
+                condition.notify_all()
 
     async def query_events(
         self, run_id: str, after_sequence: int | None = None, limit: int | None = None
@@ -83,6 +93,26 @@ class TenutoWorkflowStore(AbstractWorkflowStore):
         """Return the ticks of a run in order."""
         found = await self._records.call(self._records.log, "tick", run_id)
         return [StoredTick(**_entry(run_id, one), tick_data=one.value[1]) for one in found]
+
+    async def subscribe_events(self, run_id: str, after_sequence: int = -1) -> AsyncIterator[StoredEvent]:
+        """Yield the events of a run after a number as they are stored; end after the event that ends the run.
+
+        Events of this process are yielded at once, those of another one within `poll_interval`.
+        """
+        condition = self._conditions.get(run_id)
+        if condition is None:
+            condition = self._conditions.setdefault(run_id, asyncio.Condition())
+        while True:
+            async with condition:  # so that no event is stored between the query and the wait
+                events = await self.query_events(run_id, after_sequence)
+                if not events:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(condition.wait(), self.poll_interval)
+            for event in events:
+                yield event
+                after_sequence = event.sequence
+                if self._is_terminal_event(event):
+                    return
 
     async def _append(self, kind: str, run_id: str, data: Any) -> None:
         at = datetime.now(UTC).isoformat()

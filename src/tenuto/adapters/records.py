@@ -23,7 +23,7 @@ from tenuto.kernel import codec, keys, transact
 from tenuto.kernel.contract import AnyCheck, Check, Delete, Put, Write
 from tenuto.kernel.durations import Duration
 from tenuto.kernel.durations import ttl as ttl_seconds
-from tenuto.kernel.work import perform
+from tenuto.kernel.work import Sleep, Work, perform
 
 T = TypeVar("T")
 Part = str | int
@@ -144,15 +144,21 @@ class Records:
 
     def change(self, act: Callable[[Change], T]) -> T:
         """Call `act` and commit what it writes; again if another process was faster."""
+        delays = transact.backoff(most=0.02)
         while True:
             change = Change(self)
             result = act(change)
             try:
                 change.commit()
             except Conflict:
-                continue
-            return result
+                perform(_pause(next(delays)), self.clock)
+            else:
+                return result
 
     async def call(self, act: Callable[..., T], *args: Any) -> T:
         """Call a function that uses the store on a thread; it is completed even if the caller is cancelled."""
         return await in_thread(self._pool, lambda: act(*args))
+
+
+def _pause(seconds: float) -> Work[None]:
+    yield Sleep(seconds)

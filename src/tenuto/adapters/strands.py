@@ -152,7 +152,7 @@ _FORM: Final = NativeForm("strands", _said, _written)
 class TenutoSessionRepository(SessionRepository):
     """Strands' `SessionRepository` in an agent's store, for `RepositorySessionManager`."""
 
-    def __init__(self, agent: Tenuto, namespace: str = "strands", *, ttl: Duration | None = None) -> None:
+    def __init__(self, agent: Tenuto | AsyncTenuto, namespace: str = "strands", *, ttl: Duration | None = None) -> None:
         self._records = Records(agent, namespace, ttl=ttl)
         self._ttl = ttl
 
