@@ -67,7 +67,7 @@ matrix:
 # The pictures of the terminal and of the inspector in the README and the docs.
 screens: $(READY)
 	$(BIN)/python docs/internals/screens.py
-	TENUTO_SCREENS=1 $(BIN)/python -m pytest -q tests/servers/test_inspector_page.py -k pictures
+	TENUTO_SCREENS=1 $(BIN)/python -m pytest -q tests/servers/test_inspector_page.py tests/audit/test_reports.py -k picture
 
 bench: $(READY)
 	$(BIN)/python -m bench

@@ -2,8 +2,8 @@
 
     cd examples
     tenuto audit --target naive_managers:memory_dict
-    tenuto audit --target naive_managers:json_files
-    tenuto audit --target naive_managers:redis_dict       # needs $REDIS_URL
+    NAIVE_FOLDER=$(mktemp -d) tenuto audit --target naive_managers:json_files      # a torn file stays torn
+    REDIS_URL=redis://… tenuto audit --target naive_managers:redis_dict
 
 Each passes its unit tests. Each loses state in production, in its own way.
 """

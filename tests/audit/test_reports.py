@@ -17,7 +17,7 @@ from support import chromium
 from support.long import LONG
 
 from tenuto import InvalidInput, NotFound, Retry, Tenuto
-from tenuto.audit import Finding, Item, Report
+from tenuto.audit import Finding, Item, Report, audit_target
 from tenuto.audit.content import CODES, content_findings
 from tenuto.audit.report import applied, page, sarif, shown, workflow_commands, written
 from tenuto.audit.rules import RULES
@@ -33,7 +33,7 @@ def report(*extra: Finding) -> Report:
     findings = [
         Finding("T001", "passed", "6 of 6 messages."),
         Finding("T011", "passed", "p95 is fine.", {"levels": LEVELS}),
-        Finding("T020", "failed", "75 of 100 updates <lost> & gone: 100%\nreally", {"lost": 75}),
+        Finding("T020", "failed", "75 of 100 updates <lost> & gone: 100%\nreally", {"lost": 75, "returned": 100}),
         Finding("T031", "not offered", "It records no steps."),
         Finding("T035", "failed", "It grows.", {"sizes": [(0, 0), (20, 90_000), (40, 300_000), (80, 900_000)]}),
         Finding(
@@ -113,14 +113,24 @@ def test_the_page_in_a_real_browser(tmp_path: Path) -> None:
             assert view.locator("svg").count() == 3
             assert view.locator("svg").first.bounding_box()["width"] > 200
             assert view.evaluate("document.documentElement.scrollWidth <= innerWidth")
-            if pictures := os.environ.get("TENUTO_PICTURES"):
-                view.screenshot(path=str(Path(pictures) / f"audit-{scheme}.png"))
             assert problems == []
             assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
             view.evaluate(axe)
             found = view.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
             assert [(one["id"], [node["target"] for node in one["nodes"]]) for one in found] == []
             context.close()
+
+
+@pytest.mark.skipif(not os.environ.get("TENUTO_SCREENS"), reason="make screens draws the picture for the docs")
+def test_picture_for_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = HERE.parents[1]
+    monkeypatch.syspath_prepend(str(root / "examples"))
+    monkeypatch.setenv("NAIVE_FOLDER", str(tmp_path / "naive"))
+    (tmp_path / "report.html").write_text(page(audit_target("naive_managers:json_files")))
+    with chromium.browser() as browser:
+        view = browser.new_page(viewport={"width": 1000, "height": 1150})
+        view.goto((tmp_path / "report.html").as_uri())
+        view.screenshot(path=str(root / "docs/images/audit.png"))
 
 
 PLANTED = {
@@ -316,3 +326,4 @@ def test_growth_is_projected_from_samples_over_time(tmp_path: Path, clock: HeldC
         assert found.full_at is not None
         assert found.full_at > datetime.fromtimestamp(clock.time(), UTC) + timedelta(days=365)
         assert not agent.alerts.sample(), "once an hour"
+        assert agent.alerts.figures.now(["storage.growth"])["storage.growth"] == pytest.approx(found.bytes_per_day)

@@ -6,6 +6,8 @@ import pytest
 
 import tenuto
 from tenuto import InvalidInput, NotFound, Tenuto
+from tenuto.capabilities.audits import AuditFinding, AuditSummary
+from tenuto.kernel.durations import moment
 from tenuto.operations import OPERATIONS, called
 from tenuto.testing import HeldClock
 
@@ -46,7 +48,7 @@ def test_what_waits_on_a_person_comes_first_then_what_failed(filled: Tenuto) -> 
     rows = do(filled, "runs overview")
     assert [row.id for row in rows] == ["asks", "failed-OSError", "failed-ValueError", "done-2", "done-1", "done-0"]
     assert [row.attention for row in rows[:4]] == ["person", "failed", "failed", None]
-    assert rows[0].question == filled.inbox.list()[0].id
+    assert (rows[0].question, rows[0].asks) == (filled.inbox.list()[0].id, "May I?")
     assert (rows[1].step, rows[1].done, rows[1].steps, rows[1].error) == ("second", 1, 2, "OSError: out of paper")
     assert rows[2].error == "Own: out of paper", "the error of the step, not the one that wraps it"
 
@@ -141,6 +143,40 @@ def test_a_part_of_a_thread_is_read_with_its_numbers(client: Callable[..., Tenut
     ]  # fmt: skip
     assert do(agent, "thread read", thread="t", after=7) == []
     assert do(agent, "thread info", thread="t") == ("t", 7, 1, 0)
+
+
+def test_threads_are_listed_with_their_last_message(client: Callable[..., Tenuto]) -> None:
+    agent = client()
+    agent.thread("a", user="ann").append(
+        {"role": "user", "content": "first"}, {"role": "assistant", "content": "x" * 500}
+    )
+    agent.thread("b").append({"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "look"}, "here"]})
+    agent.thread("c").append({"type": "reasoning", "content": {"odd": 1}})
+    rows = do(agent, "thread overview")
+    assert [(one.id, one.user, one.messages, one.role, one.last) for one in rows] == [
+        ("a", "ann", 2, "assistant", "x" * 200), ("b", None, 1, "user", "look here"), ("c", None, 1, None, None),
+    ]  # fmt: skip
+    assert [one.id for one in do(agent, "thread overview", limit=1, after="a")] == ["b"]
+    assert [one.id for one in do(agent, "thread overview", user="ann")] == ["a"]
+
+
+def test_audits_are_kept_for_a_year_newest_first(client: Callable[..., Tenuto], clock: HeldClock) -> None:
+    agent = client()
+    assert do(agent, "audit list") == []
+    for failed in (3, 1):
+        at = moment(agent.kernel.now())
+        agent.audits.record(
+            AuditSummary(
+                at, "s", "store", 1.0, "1", {"failed": failed}, [AuditFinding("T001", "failed", "low", "t", "e")]
+            )
+        )
+        clock.advance(300 * 86_400)
+    assert [one.counts["failed"] for one in do(agent, "audit list")] == [1]
+    last = agent.audits.last()
+    assert last is not None
+    assert agent.audits.list(1) == [last]
+    with pytest.raises(InvalidInput):
+        agent.audits.list(0)
 
 
 def test_a_preview_of_a_context_stores_nothing(client: Callable[..., Tenuto]) -> None:

@@ -22,7 +22,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from tenuto import StateConflict, Tenuto, hooks
+from tenuto import Retry, StateConflict, Tenuto, hooks
+from tenuto.kernel import logs
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -129,7 +130,7 @@ def test_prometheus_counts_what_happened(tmp_path: Path) -> None:
             try:
                 with agent.run("trip") as run:
                     run.step("search", lambda: "TP123")
-                    run.step("book", lambda attempt=attempt: 1 / attempt)
+                    run.step("book", lambda attempt=attempt: 1 / attempt, retry=Retry(attempts=3, first=0.001))
             except ZeroDivisionError:
                 pass
             with pytest.raises(StateConflict):
@@ -141,6 +142,7 @@ def test_prometheus_counts_what_happened(tmp_path: Path) -> None:
     assert found["tenuto_steps_total,completed"] == 2
     assert found["tenuto_steps_total,failed"] == 1
     assert found["tenuto_steps_reused_total"] == 1
+    assert found["tenuto_step_retries_total"] == 2
     assert found["tenuto_conflicts_total"] == 2
     assert found["tenuto_calls_total,conflict,commit"] == 2
     assert found["tenuto_lookup_seconds_count,read"] > 2
@@ -182,6 +184,34 @@ def test_log_lines_have_correlation_ids_versions_and_no_contents(
             assert "secret" not in one.getMessage() + repr(one.__dict__)
     assert [one.state_version for one in lines if getattr(one, "verb", "") == "commit"][:2] == [1, 2]
     assert [one.event for one in caplog.records if hasattr(one, "event")] == ["opened", "step ended", "left"]
+
+
+def test_every_line_of_tenuto_has_a_correlation_id_and_a_state_version(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = Path(logs.__file__).parents[1]
+    named = {
+        name for path in source.rglob("*.py") for name in re.findall(r'getLogger\("tenuto\.(\w+)"', path.read_text())
+    }
+    assert named == set(logs.NAMES), "each logger of the source is stamped"
+
+    def broken(_: Any) -> None:
+        raise RuntimeError("no")
+
+    caplog.set_level(logging.DEBUG, "tenuto")
+    with Tenuto("agent", tmp_path / "a.db", hooks=[broken]) as agent, agent.correlation("request-8"):
+        agent.state.set("s", "k", 1)
+    line = [one for one in caplog.records if one.name == "tenuto.hooks"][-1]
+    assert (line.correlation_id, line.state_version) == ("request-8", None)
+
+
+def test_signs_are_logged_without_their_sentence_unless_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    sign = hooks.SignFound("contradiction", "t", None, "secret sentence", "secret evidence", "request-9")
+    hooks.LogCalls()(sign)
+    assert "secret" not in caplog.text
+    assert "contradiction in t" in caplog.text
+    hooks.LogCalls(contents=True)(sign)
+    assert "secret sentence (secret evidence)" in caplog.text
 
 
 @pytest.mark.slow

@@ -98,7 +98,7 @@ def load(
                     collected.add(news)
             spent = time.monotonic() - began
             progress(min(spent / seconds, 1.0), collected.count, collected.last)
-        return collected.report(agents, processes, time.monotonic() - began)
+        return collected.report(agents, processes, time.monotonic() - began, seconds)
 
 
 class _Collected:
@@ -124,13 +124,16 @@ class _Collected:
         self._seconds[news["second"]] = (count + sum(map(len, news["took"].values())), both)
         self.last = latencies(both)["p95"]
 
-    def report(self, agents: int, processes: int, seconds: float) -> LoadReport:
-        """Return the report."""
+    def report(self, agents: int, processes: int, seconds: float, asked: float) -> LoadReport:
+        """Return the report of a test that took `seconds`, of which the agents worked `asked`."""
         measured = [
             Measured(name, len(took), round(len(took) / seconds, 1), **latencies(took))
             for name, took in sorted(self._took.items())
         ]
-        timeline = [Second(at, count, latencies(took)["p95"]) for at, (count, took) in sorted(self._seconds.items())]
+        whole = sorted(self._seconds.items())[
+            : max(1, int(asked))
+        ]  # what comes after the last whole second is a part of one
+        timeline = [Second(at, count, latencies(took)["p95"]) for at, (count, took) in whole]
         first = self.errors[0] if self.errors else None
         rate = round(self.count / seconds, 1)
         return LoadReport(

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tenuto.errors import InvalidInput
+from tenuto.kernel import logs
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.contract import Backend, is_backend
 
@@ -23,6 +24,7 @@ def connect(
     api_key: str | None = None,
 ) -> Backend:
     """Return the backend for a URL or a path, or the one given. The driver is imported here; nothing is opened yet."""
+    logs.stamp()
     if url is None:
         url = os.environ.get("TENUTO_URL") or default_path()
     if isinstance(url, str) and url.startswith(("http://", "https://")):

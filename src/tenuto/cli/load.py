@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from tenuto.audit.load import LoadReport, load
-from tenuto.audit.report.charts import line
+from tenuto.audit.report.charts import STYLE, WIDE, drawn_line
 from tenuto.backends import default_path
 from tenuto.cli.progress import Progress
 from tenuto.cli.render import table
@@ -101,19 +101,22 @@ def _sparkline(values: Sequence[float]) -> str:
 
 
 def picture(report: LoadReport) -> str:
-    """Return p95 and throughput by second as one SVG picture."""
-    size = max(1, len(report.timeline) // 12)
-    chosen = report.timeline[::size]
-    style = (
-        "text{font:12px sans-serif}.bar{fill:#0a5fb4}.axis{stroke:#ccc}.path{fill:none;stroke:#0a5fb4;stroke-width:2.5}"
+    """Return p95 and throughput by second as one SVG picture, light or dark as the viewer likes."""
+    parts, y = [], 0
+    for title, points, unit in (
+        ("p95 of lookups, by second", [(float(one.at), one.p95) for one in report.timeline], "ms"),
+        ("Operations a second", [(float(one.at), float(one.operations)) for one in report.timeline], ""),
+    ):
+        inner, high = drawn_line(points or [(0.0, 0.0)], unit)
+        parts.append(
+            f'<g transform="translate(0 {y})"><text x="4" y="16" font-weight="600">{title}</text>'
+            f'<g transform="translate(0 22)">{inner}</g></g>'
+        )
+        y += high + 40
+    dark = "svg{--ink:#e6edf3;--soft:#a5b0bb;--bar:#6cb6ff;--bad:#ff8b82;--edge:#3d444d;background:#0d1117}"
+    light = "svg{--ink:#1b1f24;--soft:#57606a;--bar:#0a5fb4;--bad:#b3261e;--edge:#d0d7de;background:#fff}"
+    style = f"{light}@media(prefers-color-scheme:dark){{{dark}}}{STYLE}"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-8 -4 {WIDE + 8} {y - 10}">'
+        f"<style>{style}</style>{''.join(parts)}</svg>\n"
     )
-    parts = [
-        line("p95 of lookups in milliseconds, by second", [(one.at, one.p95) for one in chosen]),
-        line("operations a second", [(one.at, float(one.operations)) for one in chosen]),
-    ]
-    inner = "".join(
-        f'<g transform="translate(0 {at * 230})"><text x="0" y="14">{part[part.index("<figcaption>") + 12 : part.index("</figc")]}'
-        f'</text><g transform="translate(0 20)">{part[part.index(">", part.index("<svg")) + 1 : part.index("</svg>")]}</g></g>'
-        for at, part in enumerate(parts)
-    )
-    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 480 460"><style>{style}</style>{inner}</svg>\n'

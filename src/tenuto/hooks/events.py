@@ -80,6 +80,8 @@ class StepEnded:
     seconds: float
     error: str | None
     correlation_id: str | None
+    attempts: int = 1
+    """Attempts of this opening of the run; those beyond the first are retries. 0 if it ended before one, for example in doubt."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A hook that logs each storage call as one line, with its correlation id."""
+"""A hook that logs events, each as one line with its correlation id and the version of the state that it is about."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from tenuto.hooks.events import Call, Event, MemoryUsed, RunLeft, RunOpened, Ste
 
 
 class LogCalls:
-    """Log every storage call at DEBUG, failures and signs of lost context at WARNING: `Tenuto(hooks=[LogCalls()])`."""
+    """Log every storage call at DEBUG, failures and signs of lost context at WARNING: `Tenuto(hooks=[LogCalls()])`.
 
-    def __init__(self, logger: logging.Logger | None = None) -> None:
+    No line has contents, unless `contents` allows the sentence that is a sign of lost context.
+    """
+
+    def __init__(self, logger: logging.Logger | None = None, *, contents: bool = False) -> None:
         self._logger = logger or logging.getLogger("tenuto.calls")
+        self._contents = contents
 
     def __call__(self, call: Event) -> None:
         """Log one event."""
@@ -30,7 +34,8 @@ class LogCalls:
             return
         if not isinstance(call, Call):
             about = {"correlation_id": call.correlation_id, "state_version": None, "event": call.kind}
-            self._logger.warning("%s in %s: %s (%s)", call.kind, call.thread, call.text, call.evidence, extra=about)
+            said = f": {call.text} ({call.evidence})" if self._contents else ""
+            self._logger.warning("%s in %s%s", call.kind, call.thread, said, extra=about)
             return
         level = logging.DEBUG if call.error is None else logging.WARNING
         self._logger.log(

@@ -157,7 +157,12 @@ class OpenTelemetry:
             f"tenuto.step {event.step}",
             context=around,
             start_time=ended - int(event.seconds * _NS),
-            attributes={"tenuto.run.id": event.run, "tenuto.step.name": event.step, "tenuto.outcome": event.outcome},
+            attributes={
+                "tenuto.run.id": event.run,
+                "tenuto.step.name": event.step,
+                "tenuto.outcome": event.outcome,
+                "tenuto.attempts": event.attempts,
+            },
         )
         if event.error is not None and event.outcome != "paused":
             span.set_status(Status(StatusCode.ERROR, event.error))

@@ -52,6 +52,7 @@ class Prometheus:
         elif type(event) is StepEnded:
             self._all["steps"].labels(event.outcome).inc()
             self._all["step"].observe(event.seconds)
+            self._all["again"].inc(max(event.attempts - 1, 0))
         elif type(event) is RunOpened:
             self._all["opened"].labels("resumed" if event.resumed else "started").inc()
             if event.taken_over:
@@ -148,6 +149,7 @@ def _metrics(registry: CollectorRegistry) -> dict[str, Any]:
         "left": counter("runs_left", "Runs left, by status", "status"),
         "reused": counter("steps_reused", "Recorded steps that resumed runs did not repeat"),
         "steps": counter("steps", "Steps executed, by outcome", "outcome"),
+        "again": counter("step_retries", "Attempts of steps beyond their first"),
         "step": Histogram("tenuto_step_seconds", "Time of a step", registry=registry, buckets=_LONG),
         "memory": Histogram(
             "tenuto_memory_seconds",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from tenuto.capabilities._core.base import Context
+from tenuto.capabilities.alerts.growth import growth_per_day
 from tenuto.capabilities.tasks import dead_tasks
 from tenuto.kernel import keys
 from tenuto.kernel.transact import chance
@@ -22,6 +23,7 @@ FIGURES: Final[dict[str, str]] = {
     "lookup.p99": "99th percentile of the time of a lookup, in seconds",
     "storage.bytes": "Size of the store",
     "storage.records": "Records in the store",
+    "storage.growth": "Growth of the store per day in the last week, in bytes",
     "runs.running": "Runs that are executed now",
     "runs.waiting": "Runs that wait for a time, a signal or a person",
     "runs.in_doubt": "Runs with a step that may or may not have happened",
@@ -85,7 +87,8 @@ class Figures:
         found = {"storage.records": float(stats["records"])} if "records" in stats else {}
         if "bytes" in stats:
             found["storage.bytes"] = float(stats["bytes"]) + float(stats.get("wal_bytes", 0))
-        return found
+        growth = growth_per_day(self._context)
+        return found if growth is None else {**found, "storage.growth": growth}
 
     def _of_runs(self) -> dict[str, float]:
         counted = Counter(one.status for one in self._runs.list(limit=100_000))

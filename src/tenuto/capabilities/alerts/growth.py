@@ -20,6 +20,7 @@ from tenuto.kernel.work import Work
 _SAMPLE: Final = keys.pack("alert", "growth")
 _YEAR: Final = 365 * 86_400.0
 _HOUR, _DAY = 3_600, 86_400.0
+_WEEK: Final = 7 * 24
 
 
 class Sample(NamedTuple):
@@ -70,6 +71,13 @@ def growth_of(context: Context, limit: int) -> Growth:
         left = max(limit - samples[-1].bytes, 0) / rate
         full = moment(found[-1][0] + left) if left < 100 * _YEAR else None
     return Growth(samples, None if rate is None else rate * _DAY, limit, full)
+
+
+def growth_per_day(context: Context) -> float | None:
+    """Return by how many bytes the store grew per day in the last week, or None without samples. Reads a page."""
+    found = [codec.decode(record.value) for record in context.kernel.scan(_SAMPLE, limit=_WEEK, reverse=True)]
+    rate = _slope([(at, size) for at, size, _ in reversed(found)])
+    return None if rate is None else rate * _DAY
 
 
 def _slope(points: list[tuple[float, int]]) -> float | None:

@@ -7,6 +7,7 @@ Key, below the tenant: `(id, "run", "trace")`, what a hook answered when the run
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tenuto.capabilities._core.base import Context
@@ -50,8 +51,8 @@ def leaving(run: OpenRun, status: str) -> None:
         run.context.report(RunLeft(run.id, status, took, done, correlation.current()))
 
 
-def stepping(context: Context, run_id: str, name: str, work: Work[Any]) -> Work[Any]:
-    """Do a step, and report its end."""
+def stepping(context: Context, run_id: str, name: str, work: Work[Any], made: Callable[[], int]) -> Work[Any]:
+    """Do a step, and report its end with the number of attempts that it made."""
     began = time.perf_counter()
     outcome: Literal["completed", "failed", "in_doubt", "paused"] = "completed"
     error: str | None = None
@@ -63,4 +64,4 @@ def stepping(context: Context, run_id: str, name: str, work: Work[Any]) -> Work[
         raise
     finally:
         took = time.perf_counter() - began
-        context.report(StepEnded(run_id, name, outcome, took, error, correlation.current()))
+        context.report(StepEnded(run_id, name, outcome, took, error, correlation.current(), made()))

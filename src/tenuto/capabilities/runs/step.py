@@ -109,8 +109,11 @@ def run_step(run: OpenRun, step: Step) -> Work[Any]:
     run.may_begin(f"the step {step.name!r}")
     must_be_within_budget(run, f"the step {step.name!r}")
     with run.flying(identity):
-        work = _Attempts(run, step, identity, op, which, schema).go()
-        return (yield from (stepping(run.context, run.id, step.name, work) if run.context.observed else work))
+        attempts = _Attempts(run, step, identity, op, which, schema)
+        if not run.context.observed:
+            return (yield from attempts.go())
+        before = attempts.made
+        return (yield from stepping(run.context, run.id, step.name, attempts.go(), lambda: attempts.made - before))
 
 
 class _Attempts:
@@ -123,7 +126,8 @@ class _Attempts:
         self._op = op
         self._schema = schema
         self._n = op.n if op is not None else run.number()
-        self._attempt = op.attempts if op is not None else 0
+        self.made = op.attempts if op is not None else 0
+        """Attempts so far, with those of earlier openings."""
         self._written = op is not None
         args, kwargs = _replaced(run, step, self._n)
         self._args, self._kwargs = revealed(args), revealed(kwargs)
@@ -170,7 +174,7 @@ class _Attempts:
                 return (yield from self._done(value))
 
     def _intend(self) -> Work[None]:
-        self._attempt = 1
+        self.made = 1
         self._began = self._run.context.kernel.now()
         lane = self._step.lane
         writes = lane.taken() if lane is not None else []
@@ -181,14 +185,14 @@ class _Attempts:
             yield from self._begun(writes, None, saving=bool(len(writes) > 1))
 
     def _again(self, why: str, error: dict[str, Any] | None) -> Work[None]:
-        self._attempt += 1
+        self.made += 1
         if why == "doubt" and self._step.effect != "pure":
             log.warning(
                 "The step %r of the run %r has started and its outcome is unknown; it runs again with the same "
                 "idempotency key (attempt %d).",
                 self._step.name,
                 self._run.id,
-                self._attempt,
+                self.made,
             )
         elif why == "not happened" and self._said is not None:
             log.warning(
@@ -197,11 +201,11 @@ class _Attempts:
                 self._step.name,
                 self._run.id,
                 self._said[0],
-                self._attempt,
+                self.made,
             )
         identity = None if self._written else self._identity.stored()
         self._written = True
-        yield from self._begun([self._line(AGAIN, [identity, self._attempt, why, error, self._said])], identity)
+        yield from self._begun([self._line(AGAIN, [identity, self.made, why, error, self._said])], identity)
         self._said = None
 
     def _begun(self, writes: list[Write], identity: Any, *, saving: bool = False) -> Work[None]:
@@ -209,14 +213,14 @@ class _Attempts:
         try:
             yield Store(self._run.write([], writes, saving=saving, gate=self._step.gate))
         except Blocked as error:
-            first = self._identity.stored() if self._attempt == 1 else identity
+            first = self._identity.stored() if self.made == 1 else identity
             line = self._line(ERROR, [first, error_data(error), self._run.next, 0.0, []])
             yield Store(self._run.write([], [line], saving=True))
             raise self._run.raises(error, self._n, self._identity) from None
 
     def _call(self) -> Call:
         step, run = self._step, self._run
-        inside = StepContext(run, self._n, self._attempt, self._key, self._usage)
+        inside = StepContext(run, self._n, self.made, self._key, self._usage)
         timeout = None if step.timeout is None else seconds(step.timeout, "timeout")
         self._clock = time.monotonic()
         fn = revealed_call(step.fn)
@@ -241,12 +245,12 @@ class _Attempts:
             step.name,
             self._run.id,
             failure["type"],
-            self._attempt,
+            self.made,
             exc_info=of_user(error),
         )
         again = (
             retry is not None
-            and self._attempt < retry.attempts
+            and self.made < retry.attempts
             and isinstance(error, retry.on)
             and (step.effect != "once" or step.verify is not None)
         )
@@ -254,7 +258,7 @@ class _Attempts:
             answer = yield from self._asked(failure)
             if isinstance(answer, Happened):
                 return answer
-            made = self._attempt
+            made = self.made
             yield from self._again("retry", failure)
             yield from self._wait(retry.delay(made))
             return None
@@ -308,13 +312,13 @@ class _Attempts:
                 step.name,
                 step.key,
                 self._args,
-                self._attempt,
+                self.made,
                 self._key,
                 moment(self._began),
                 said,
                 dict(self._kwargs),
             )
-            inside = StepContext(run, self._n, self._attempt, self._key, self._usage)
+            inside = StepContext(run, self._n, self.made, self._key, self._usage)
             answer = yield Call(step.verify, (intent,), lambda: _Around(inside), f"verify of the step {step.name!r}")
             if not isinstance(answer, Happened | NotHappened | Unknown):
                 raise InvalidInput(
@@ -353,7 +357,7 @@ class _Attempts:
                 "step": step.name,
                 "key": step.key,
                 "args": self._identity.described.whole,
-                "attempt": self._attempt,
+                "attempt": self.made,
                 "idempotency_key": self._key,
                 "reason": reason,
             },
