@@ -16,6 +16,7 @@ from tenuto.capabilities._core.base import Context, raise_if_blocked
 from tenuto.capabilities._core.notices import Notices
 from tenuto.capabilities._core.renewal import Renewer
 from tenuto.capabilities.alerts import Alerts
+from tenuto.capabilities.archive import TenantArchive
 from tenuto.capabilities.audits import Audits
 from tenuto.capabilities.checkpoints import Checkpoints, Retention
 from tenuto.capabilities.context import ContextBuilder, Guard, Sources, Turns
@@ -94,7 +95,8 @@ class Tenuto:
     folder above, up to the root of the git repository. `https://host` is a tenuto server, with `api_key` or
     `$TENUTO_API_KEY`. `embed` finds memories by meaning: "wordllama", "minilm", a URL, or a function from texts to
     vectors. `encryption_key` encrypts all values: a key, a list of keys with the one to write with first, `env:NAME`,
-    `file:PATH`, a callable, or an `Encryption` with options; the default is `$TENUTO_ENCRYPTION_KEY`.
+    `file:PATH`, a callable, or an `Encryption` with options; the default is `$TENUTO_ENCRYPTION_KEY`. `archive` replaces
+    the recorded places of archives; the default is `$TENUTO_ARCHIVE`.
     The store is opened by the first call or by `open()`. A client is safe to share between threads, and to
     use in children after a fork.
     """
@@ -112,9 +114,9 @@ class Tenuto:
         retention: Retention | None = None,
         embed: str | Embed | None = None,
         encryption_key: KeySource | Encryption | None = None,
+        archive: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.name = keys.name(name, "name")
-        self.tenant = keys.name(tenant, "tenant")
+        self.name, self.tenant = keys.name(name, "name"), keys.name(tenant, "tenant")
         self.clock: Clock = clock or SystemClock()
         store = connect(url, durability=durability, clock=clock, api_key=api_key)
         backend = store if store is url and encryption_key is None else encrypted(store, encryption_key)
@@ -123,20 +125,18 @@ class Tenuto:
                 raise InvalidInput(f"A hook must be a callable that accepts an event, not {type(hook).__name__}.")
         self._file = store if isinstance(store, Copyable) else None
         self._sealing = backend if isinstance(backend, Sealing) else None
-        self._below, self._encryption = backend, encryption_key
+        self._below, self._encryption, self._place = backend, encryption_key, archive
         self._backend: Backend = Observe(backend, hooks) if hooks else backend
         self._report = functools.partial(report, tuple(hooks))
-        self._renewer = Renewer()
-        self._retention = retention
-        self._embedder = embedder_of(embed)
-        self._prices: Prices = {}
-        self._functions: dict[str, Callable[..., Any]] = {}
-        self._actions: Actions = {}
+        self._renewer, self._retention, self._embedder = Renewer(), retention, embedder_of(embed)
+        self._prices, self._actions, self._functions = Prices(), Actions(), dict[str, Callable[..., Any]]()
         self._compose()
 
     def _compose(self) -> None:
         self.kernel: Backend = Tenant(self._backend, self.tenant, self._below)
-        self._context = Context(self.kernel, self.clock, self.name, self._report, isinstance(self._backend, Observe))
+        context = Context(self.kernel, self.clock, self.name, self._report, isinstance(self._backend, Observe))
+        self._archive = TenantArchive(context, self._sealing, self.tenant, self._place)
+        self._context = context._replace(archive=self._archive)
         self.state = State(self._context)
         self.checkpoint = Checkpoints(self._context, self._retention)
         view = functools.partial(Tenant, self._backend, unread=self._below)
@@ -163,10 +163,10 @@ class Tenuto:
         self.workflows = Workflows(self._engine, self._actions)
         self.handoff = Handoffs(self._context, self._renewer, self.threads)
         self.playbooks = Playbooks(self._engine, self.workflows, self.runs)
+        self.costs._playbook_of = self.playbooks._of_run
         self._progress_names = functools.partial(names, self._context)
         self._forgetter = upkeep.attach(self)
         self.forget_user, self.verify_receipt = self._forgetter.forget_user, self._forgetter.verify_receipt
-        self.costs._playbook_of = self.playbooks._of_run
         self.milestones._start = {"function": self._start, "playbook": self.playbooks._missed}
         self._sources = Sources(self._users, self.workflows, self.inbox, self.threads, self.memory)
         self._builder = ContextBuilder(self._context, self.threads, self._sources.gather)

@@ -109,6 +109,7 @@ class AsyncTenuto:
         retention: Retention | None = None,
         embed: str | Embed | None = None,
         encryption_key: KeySource | Encryption | None = None,
+        archive: str | os.PathLike[str] | None = None,
     ) -> None:
         sync = Tenuto(
             name,
@@ -121,6 +122,7 @@ class AsyncTenuto:
             retention=retention,
             embed=embed,
             encryption_key=encryption_key,
+            archive=archive,
         )
         store = Pool(_THREADS, "tenuto")
         self._compose(sync, Pools(store, Calls(_CALLS)))

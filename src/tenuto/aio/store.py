@@ -22,6 +22,8 @@ class AsyncStore(Mirror[Store]):
     export = awaitable(Store.export)
     import_ = awaitable(Store.import_)
     prune = awaitable(Store.prune)
+    archive = awaitable(Store.archive)
+    archived = awaitable(Store.archived)
     summary = awaitable(Store.summary)
 
     async def copy_from(self, other: AsyncStore, *, progress: Advance | None = None) -> Imported:

@@ -16,6 +16,7 @@ import click
 from tenuto import __version__
 
 _OWN = {
+    "archive": "Move old threads, runs and checkpoints to a folder or an S3 bucket.",
     "audit": "Test whether the state of an agent survives production.",
     "explain": "Explain a rule of the audit.",
     "bench": "Measure tenuto and common alternatives on this machine.",

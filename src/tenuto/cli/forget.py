@@ -30,7 +30,12 @@ def command(user: str, url: str | None, tenant: str, *, dry_run: bool, yes: bool
     click.echo("would remove:" if dry_run else "removed:")
     for name in ("memories", "runs", "threads", "workflows", "tasks", "questions", "checkpoints", "records", "entries"):
         click.echo(f"  {name:<12} {getattr(done, name):,}")
+    click.echo(f"  {'archived':<12} {done.archived:,} objects")
+    for place in done.left_in_archive:
+        click.echo(f"  not removed from the archive: {place}", err=True)
     for place in done.mentions:
         click.echo(f"  contains the id, not changed: {place}", err=True)
     if not dry_run:
+        if done.key_destroyed:
+            click.echo("the user's encryption key is destroyed")
         click.echo(f"signature {done.signature}")

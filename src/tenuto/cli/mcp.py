@@ -13,6 +13,7 @@ import click
 
 from tenuto.backends import connect
 from tenuto.backends.remote.url import is_loopback
+from tenuto.capabilities.archive import ENVIRONMENT
 from tenuto.cli.examinations import _without_password
 from tenuto.cli.shared import guarded
 from tenuto.client import Tenuto
@@ -107,7 +108,9 @@ def _serve(place: Place, chosen: Any, tenant: str, host: str, port: int, public_
     token = local_token(trusted=trusted) if local else None
     named = urlsplit(public_url).hostname
     hosts = (*_LOCAL, host, *((named,) if named else ())) if local or named else None
-    settings = Settings(hosts=hosts, public_url=public_url, token=token, token_tenant=tenant)
+    settings = Settings(
+        hosts=hosts, public_url=public_url, token=token, token_tenant=tenant, archive=os.environ.get(ENVIRONMENT, "")
+    )
     listener = _listener(host, port)
     shown = f"[{host}]" if ":" in host else host
     click.echo(f"tenuto: {_of(place)}, {len(chosen)} tools", err=True)

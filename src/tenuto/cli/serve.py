@@ -14,6 +14,7 @@ import click
 
 from tenuto.backends import connect
 from tenuto.backends.remote.url import is_loopback
+from tenuto.capabilities.archive import ENVIRONMENT
 from tenuto.cli.shared import guarded
 from tenuto.errors import InvalidInput, StorageUnavailable
 from tenuto.servers.auth import SCOPES
@@ -127,6 +128,7 @@ def command(  # noqa: PLR0913, PLR0917 - the command's options
         rate=rate,
         metrics=metrics,
         access_log=access_log,
+        archive=os.environ.get(ENVIRONMENT, ""),
     )
     backend = connect(url)
     if type(backend).__name__ == "RemoteBackend":

@@ -283,6 +283,18 @@ class Sealing(Protocol):
         """Destroy the key of a user; see `Store.destroy_user_key`."""
         ...
 
+    def has_user_keys(self, tenant: str) -> bool:
+        """Return whether what belongs to a user of the tenant is sealed with a key of its own."""
+        ...
+
+    def seal_object(self, tenant: str, user: str | None, place: bytes, data: bytes) -> bytes:
+        """Seal what is kept outside of the store, bound to a place, with the user's key if users have keys."""
+        ...
+
+    def open_object(self, tenant: str, place: bytes, data: bytes) -> bytes | None:
+        """Open what `seal_object` sealed for this place; return None if the key of its user was destroyed."""
+        ...
+
 
 _VERBS: Final = (
     "read", "scan", "entries", "commit", "streams", "load", "trim", "bell", "now", "check", "stats", "close",

@@ -1,10 +1,6 @@
 """Export, import, copy and compare: whatever a store holds, it is equal on any other store afterwards."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -16,7 +12,7 @@ from support.long import LONG
 from support.stores import new_url
 
 from tenuto import Conflict, Damaged, InvalidInput, NewerFormat, Tenuto
-from tenuto.kernel.contract import Append, Entry, Put
+from tenuto.kernel.contract import Entry
 
 
 @pytest.mark.slow
@@ -149,67 +145,6 @@ def test_what_was_trimmed_and_forgotten_moves_as_it_is(tmp_path: Path) -> None:
         assert other.store.compare(agent.store) == []
         anchor = agent.kernel.entries(stream, limit=1)[0].previous
         assert other.kernel.entries(stream, limit=1)[0].previous == anchor, "the anchor is kept"
-
-
-# -- killed in the middle ------------------------------------------------------------------------------
-
-
-def _killed(words: list[str], after: int) -> bool:
-    """Run a command that is killed with -9 at its nth call of the store; return whether it was."""
-    script = (
-        "import os, signal, sys\n"
-        "from tenuto.wrappers.tenant import Tenant\n"
-        f"left = [{after}]\n"
-        "def bracketed(call):\n"
-        "    def inner(*args, **kwargs):\n"
-        "        left[0] -= 1\n"
-        "        if left[0] == 0: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "        return call(*args, **kwargs)\n"
-        "    return inner\n"
-        "for verb in ('scan', 'entries', 'load', 'trim', 'commit'):\n"
-        "    setattr(Tenant, verb, bracketed(getattr(Tenant, verb)))\n"
-        "from tenuto.cli import main\n"
-        "main(sys.argv[1:])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=False)
-    if done.returncode == -signal.SIGKILL:
-        return True
-    assert done.returncode == 0, done.stderr
-    return False
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
-@pytest.mark.parametrize("command", ["export", "import", "copy"])
-def test_killed_in_the_middle_and_run_again_it_completes(command: str, tmp_path: Path) -> None:
-    source, target = tmp_path / "a.db", tmp_path / "b.db"
-    with Tenuto("agent", source) as agent:
-        fill(agent, every[:6])
-        for n in range(700):  # several groups
-            agent.kernel.commit(
-                [], [Put(b"\x02z\x00\x15%c" % (n % 250 + 1), b"%d" % n), Append(b"\x02z\x00", b"%d" % n)]
-            )
-        before = agent.store.summary()
-        agent.store.export(tmp_path / "a.jsonl")
-    words = {
-        "export": ["export", str(tmp_path / "x.jsonl"), "--url", str(source)],
-        "import": ["import", str(tmp_path / "a.jsonl"), "--url", str(target)],
-        "copy": ["copy", str(source), str(target)],
-    }[command]
-    kills = 0
-    for after in (1, 2, 4, 9) if not LONG else range(1, 40):
-        kills += _killed(words, after)
-        if command == "export":
-            (tmp_path / "x.jsonl").unlink(missing_ok=True)
-    assert kills >= 2
-    assert not _killed(words, -1)
-    if command == "export":
-        with Tenuto("b", target) as agent:
-            agent.store.import_(tmp_path / "x.jsonl")
-    with Tenuto("a", source) as one, Tenuto("b", target) as other:
-        assert one.store.summary() == other.store.summary() == before
-        assert other.store.compare(one.store) == []
-        assert other.store.check().findings == []
 
 
 def test_equality_ignores_the_digests_of_the_store_and_nothing_else() -> None:

@@ -1,16 +1,11 @@
 """Forgetting a user: nothing of theirs is left in the bytes of the store, and nothing of others is changed."""
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.long import LONG
 
 from tenuto import AsyncTenuto, InvalidInput, Tenuto, Waiting
 from tenuto.capabilities.store.rows import every_row
@@ -146,38 +141,24 @@ def test_no_byte_of_file_log_or_backup_holds_a_value_of_the_user(tmp_path: Path)
         assert found.count(b"text of another user") > 5
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
-def test_killed_in_the_middle_and_run_again_it_completes(tmp_path: Path) -> None:
-    path = tmp_path / "store" / "store.db"
-    with Tenuto("agent", path) as agent:
-        _fill(agent, "u-123", SECRET)
+def test_checkpoints_made_for_the_user_are_forgotten_wherever_they_are(backend: Backend) -> None:
+    agent = Tenuto("agent", backend)
+    agent.checkpoint.create("analysis", {"text": SECRET}, user="u-123")
+    agent.checkpoint.create("kept", {"text": "of another"}, thread="shared", user="u-456")
+    agent.checkpoint.create("theirs", {"text": SECRET * 3}, thread="other", user="u-123")
+    assert agent.forget_user("u-123", dry_run=True).checkpoints == 2
+    assert agent.forget_user("u-123").checkpoints == 2
+    assert SECRET.encode() not in _values(agent)
+    assert agent.checkpoint.restore("kept", thread="shared") == {"text": "of another"}
+
+
+@pytest.mark.parametrize("user", ["runs", "threads", "tasks", "upkeep", "inbox", "keys", "archive"])
+def test_a_user_named_like_a_scope_of_tenuto_takes_nothing_of_others_along(user: str) -> None:
+    with Tenuto("agent", "volatile:") as agent:
         _fill(agent, "u-456", "text of another user")
         before = _rows(agent)
-    script = (
-        "import os, signal, sys\n"
-        "from tenuto import Tenuto\n"
-        "from tenuto.wrappers.tenant import Tenant\n"
-        "left = [int(sys.argv[2])]\n"
-        "def bracketed(call):\n"
-        "    def inner(*args, **kwargs):\n"
-        "        left[0] -= 1\n"
-        "        if left[0] == 0: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "        return call(*args, **kwargs)\n"
-        "    return inner\n"
-        "Tenant.commit, Tenant.trim = bracketed(Tenant.commit), bracketed(Tenant.trim)\n"
-        "Tenuto('agent', sys.argv[1]).forget_user('u-123')\n"
-    )
-    kills = 0
-    for after in range(1, 30) if LONG else (2, 5, 9, 14, 20):
-        done = subprocess.run([sys.executable, "-c", script, str(path), str(after)], capture_output=True, check=False)
-        kills += done.returncode == -signal.SIGKILL
-        assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    assert kills >= 3
-    with Tenuto("agent", path) as agent:
-        agent.forget_user("u-123")
-        after_all = _rows(agent)
-        others = {place for place in before if b"u-456" in place[1]}
-        assert {place: after_all.get(place) for place in others} == {place: before[place] for place in others}
-        assert agent.store.check().findings == []
-    assert _bytes(path.parent).count(SECRET.encode()) == 0
+        agent.user(user).set("pref", SECRET)
+        agent.state.set(user, "note", SECRET)
+        agent.forget_user(user)
+        assert SECRET.encode() not in _values(agent)
+        assert {place for place in before if place not in _rows(agent)} == set()

@@ -102,14 +102,21 @@ def entries(ask: Ask, sql: Statements, stream: bytes, *, after: int | None, limi
     if after is not None:
         low, high = (0, max(0, min(after, high))) if reverse else (max(0, min(after, high)), high)
     bounds = wire.bigint(low), wire.bigint(high), wire.integer(limit)
-    stored = ask(sql.entries_down if reverse else sql.entries_up, (tenant, stream[len(prefix) :], *bounds))
-    found = [rows.verified_entry(stream, row) for row in stored]
-    first = None if reverse else low + 1
-    if found and first is not None and found[0].number > first:
-        trimmed = ask(sql.first, (tenant, stream[len(prefix) :]))
-        # Another client may trim between the two statements: then the entries read are from before.
-        first = max(first, min(found[0].number, trimmed[0][0] if trimmed else 1))
-    return rows.consecutive(stream, found, first, reverse=reverse)
+    seen: tuple[int, int] | None = None
+    while True:
+        stored = ask(sql.entries_down if reverse else sql.entries_up, (tenant, stream[len(prefix) :], *bounds))
+        found = [rows.verified_entry(stream, row) for row in stored]
+        first = None if reverse else low + 1
+        if found and first is not None and found[0].number > first:
+            trimmed = ask(sql.first, (tenant, stream[len(prefix) :]))
+            begin = trimmed[0][0] if trimmed else 1
+            # Another client may trim between the two statements: then the entries read are from before. Or it may load what
+            # was trimmed: then they are read again. A gap that is there twice is damage.
+            if begin < found[0].number and first < found[0].number and seen != (begin, found[0].number):
+                seen = (begin, found[0].number)
+                continue
+            first = max(first, min(found[0].number, begin))
+        return rows.consecutive(stream, found, first, reverse=reverse)
 
 
 def streams(ask: Ask, sql: Statements, prefix: bytes, *, after: bytes | None, limit: int) -> list[bytes]:

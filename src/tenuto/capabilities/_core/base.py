@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
+from tenuto.capabilities._core.archived import NOTHING, Archive
 from tenuto.capabilities._core.gates import blocked, gate_check
 from tenuto.errors import Conflict, InvalidInput, NotFound, StaleLease, StateConflict, StorageUnavailable
 from tenuto.hooks.events import Event
@@ -31,6 +32,8 @@ class Context(NamedTuple):
     """Pass an event to the client's hooks; return the first answer."""
     observed: bool = False
     """Whether there are hooks: without them nothing is measured."""
+    archive: Archive = NOTHING
+    """Brings back what was archived and is missing."""
 
 
 class Timed:

@@ -121,6 +121,19 @@ class Blobs:
                 return content
         raise Damaged(f"The blob {digest.hex()[:16]} is missing or its checksum is wrong. Restore it from a backup.")
 
+    def records(self, digest: bytes) -> Iterator[Record]:
+        """Yield the records of a blob's parts; raise `Damaged` if one is missing."""
+        head = self._kernel.read([_key(digest)])[0]
+        count = _head(head).parts if head is not None and _head(head).whole else -1
+        for start in range(0, max(count, 0), _AT_ONCE):
+            for record in self._kernel.read([_part(digest, n) for n in range(start, min(start + _AT_ONCE, count))]):
+                if record is None:
+                    count = -1
+                    break
+                yield record
+        if count < 0:
+            raise Damaged(f"The blob {digest.hex()[:16]} is missing. Restore it from a backup.")
+
     def find(self, held: Held) -> str | bytes:
         """Return the content to which a `Held` refers."""
         content = self.get(held.digest)

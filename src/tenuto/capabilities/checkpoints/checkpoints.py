@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from tenuto.capabilities._core.base import Context, Timed, must_limit, page_after, scan_all
@@ -17,7 +17,7 @@ from tenuto.capabilities._core.retention import Retention
 from tenuto.capabilities._core.values import MISSING
 from tenuto.capabilities.checkpoints.create import CheckpointWriter, Draft
 from tenuto.capabilities.checkpoints.diff import Changes, compare
-from tenuto.capabilities.checkpoints.retention import remove, to_hide
+from tenuto.capabilities.checkpoints.retention import groups_of, remove, to_hide
 from tenuto.capabilities.checkpoints.storage import NAME, THREAD, Checkpoint, Lineage, Placed, parse
 from tenuto.errors import Conflict, Damaged, InvalidInput, NotFound
 from tenuto.kernel import codec, keys
@@ -178,6 +178,10 @@ class Checkpoints(Timed):
         if name is None and thread is None:
             raise InvalidInput("Pass a name, thread or id; nothing was changed.")
         line = self._line(thread, name or "")
+        if thread is not None and name is not None:
+            yield from self._context.archive.bring_back_all(line.kind, line.scope)
+        else:
+            yield from self._context.archive.end(line.kind, line.scope)
         gone = [placed.number for placed in line.backwards() if name in (None, placed.item.name)]
         return (yield from self._hide(line, gone))
 
@@ -215,6 +219,27 @@ class Checkpoints(Timed):
         if not dry:
             yield from self._blobs.sweep()
         return total
+
+    def _ids_of(self, user: str, without: Collection[str]) -> Iterator[str]:
+        """Yield the ids of a user's checkpoints, without those of some threads."""
+        for line in self._lines(None, None):
+            if line.thread not in without:
+                yield from (line.id(placed.number) for placed in line.all() if placed.item.user == user)
+
+    def _remove_ids(self, ids: Iterable[str]) -> Work[None]:
+        """Delete checkpoints, also if they are hidden already and an earlier call was interrupted."""
+        by_line: dict[tuple[str, str], list[int]] = {}
+        for kind, scope, number in filter(None, map(parse, ids)):
+            by_line.setdefault((kind, scope), []).append(number)
+        for (kind, scope), numbers in by_line.items():
+            line = Lineage(self._context, self._blobs, kind, scope)
+            there = self._kernel.read([line.key(number) for number in numbers])
+            yield from self._hide(line, [number for number, one in zip(numbers, there, strict=True) if one is not None])
+
+    def _old_groups(self, before: float) -> Iterator[tuple[Lineage, Sequence[Sequence[Placed]]]]:
+        """Yield for each lineage the keyframes older than a time with their deltas, without the newest keyframe."""
+        for line in self._lines(None, None):
+            yield line, [group for group in groups_of(line)[:-1] if group[-1].at < before]
 
     def every(self, count: int, *, thread: str | None = None, name: str = "auto") -> Saver:
         """Return a saver that saves at every `count`-th tick. It continues the count of its last checkpoint."""

@@ -47,15 +47,21 @@ def to_hide(shown: list[tuple[int, float]], rule: Retention, now: float) -> list
     return gone
 
 
-def remove(kernel: Backend, line: Lineage, blobs: Blobs) -> Work[None]:
-    """Delete hidden checkpoints that no visible one needs."""
-    hidden = line.hidden()
+def groups_of(line: Lineage) -> list[list[Placed]]:
+    """Return each stored keyframe with its deltas, without payloads, in order."""
     groups: dict[int, list[Placed]] = {}
     for placed in line.all():
         groups.setdefault(placed.item.keyframe, []).append(placed.bare())
+    return [*groups.values()]
+
+
+def remove(kernel: Backend, line: Lineage, blobs: Blobs) -> Work[None]:
+    """Delete hidden checkpoints that no visible one needs."""
+    hidden = line.hidden()
+    groups = groups_of(line)
     if not groups:
         return
-    *older, newest = groups.values()
+    *older, newest = groups
     for group in older:
         if all(placed.number in hidden for placed in group):
             yield from _take(kernel, line, blobs, group)

@@ -123,6 +123,7 @@ class Lineage:
 
     def __init__(self, context: Context, blobs: Blobs, kind: str, scope: str) -> None:
         self._kernel = context.kernel
+        self._archive = context.archive
         self._blobs = blobs
         self.kind = kind
         self.scope = scope
@@ -177,10 +178,16 @@ class Lineage:
     def at(self, number: int) -> Placed | None:
         """Return a visible checkpoint by its number, or None."""
         record, hidden = self._kernel.read([self.key(number), self.hidden_key(number)])
+        if record is None and hidden is None and self._bring_back(number):
+            record = self._kernel.read([self.key(number)])[0]
         if record is None or hidden is not None:
             return None
         placed = place(record)
         return None if placed.item.is_end else placed
+
+    def _bring_back(self, number: int) -> bool:
+        """Bring back a checkpoint that was archived; return whether it is there."""
+        return self._archive.bring_back(self.kind, self.scope, number)
 
     def hidden(self) -> set[int]:
         """Return the numbers of hidden checkpoints."""
@@ -240,6 +247,8 @@ class Lineage:
         number = 0 if record is None else codec.decode(record.value)
         while number:
             found, hidden = self._kernel.read([self.key(number), self.hidden_key(number)])
+            if found is None and self._bring_back(number):
+                found = self._kernel.read([self.key(number)])[0]
             if found is None:  # deleted; an older one may exist
                 return next((placed for placed in self.backwards() if placed.item.name == name), None)
             placed = place(found)
@@ -284,6 +293,8 @@ class Lineage:
             else:
                 if page:
                     continue
+            if self._bring_back(at):
+                continue
             raise Damaged(f"it depends on {self.id(at)}, which is missing")
 
     def state_of(self, placed: Placed) -> Any:

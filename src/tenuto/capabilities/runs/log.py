@@ -21,7 +21,7 @@ from tenuto.capabilities._core.base import Context, stamp
 from tenuto.capabilities._core.blobs import Blobs, changes, digest_of, held_in, lifted
 from tenuto.capabilities.runs.arguments import Described
 from tenuto.capabilities.runs.due import moved
-from tenuto.errors import Conflict, NotFound
+from tenuto.errors import Conflict, Damaged, NotFound
 from tenuto.kernel import codec, keys
 from tenuto.kernel.codec import Held
 from tenuto.kernel.contract import AnyCheck, Append, Entry, Put, Record, Write
@@ -173,13 +173,26 @@ class RunLog:
         return head, version
 
     def entries(self, first: int) -> Iterator[Entry]:
-        """Yield the lines from number `first`."""
+        """Yield the lines from number `first`; those that were archived are brought back."""
         after = first - 1
         while page := self.context.kernel.entries(self.own, after=after, limit=_PAGE):
+            if page[0].number != after + 1:
+                self._bring_back(after + 1)
+                continue
             yield from page
             if len(page) < _PAGE:
                 return
             after = page[-1].number
+
+    def need(self, first: int) -> None:
+        """Bring back the lines from number `first` on if they were archived."""
+        found = self.context.kernel.entries(self.own, after=first - 1, limit=1)
+        if found and found[0].number != first:
+            self._bring_back(first)
+
+    def _bring_back(self, first: int) -> None:
+        if not self.context.archive.bring_back("run", self.id, first):
+            raise Damaged(f"Line {first} of the run {self.id!r} is missing. Restore it from a backup.")
 
     def read(self, first: int) -> History:
         """Read the log from the run's first line."""

@@ -157,6 +157,8 @@ class Runs(Timed):
         head, _ = log.must()
         limit = None if timeout is None else seconds(timeout, "timeout")
         first = None if after is None else max(after, head.first - 1)
+        if first is not None:
+            log.need(first + 1)
         return journal.following(self._context, log.own, first, limit, history.Reader().event)
 
     def info(self, run_id: str) -> RunInfo:
@@ -185,6 +187,7 @@ class Runs(Timed):
         head, _ = log.must()
         if after is None:
             after = head.first - 1
+        log.need(max(after + 1, head.first))
         limit = None if timeout is None else seconds(timeout, "timeout")
 
         def live(number: int) -> list[Emitted | None] | None:
@@ -318,6 +321,12 @@ class Runs(Timed):
         )  # fmt: skip
         head, _ = new.must()
         return RunInfo(**listed(new.id, head, held=False))
+
+    def _span(self, run_id: str) -> tuple[int, int] | None:
+        """Return the first and last line of a run; None if there is none."""
+        log = RunLog(self._context, run_id)
+        head, _ = log.head()
+        return None if head is None or head.status == "deleting" else (head.first, log.last())
 
     @on_store
     def delete(self, run_id: str) -> Work[bool]:

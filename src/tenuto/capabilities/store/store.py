@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from tenuto.capabilities._core.base import Context, Timed
 from tenuto.capabilities._core.missing import missing_values
 from tenuto.capabilities._core.retention import Retention
 from tenuto.capabilities.store import compare, export, import_
+from tenuto.capabilities.store.archiving import Archived, ArchiveReport, Archiving
 from tenuto.capabilities.store.compare import Difference, Summary
 from tenuto.capabilities.store.export import Exported
 from tenuto.capabilities.store.import_ import Imported
@@ -79,6 +80,8 @@ class Store(Timed):
         self._tenant = tenant
         self._view = view
         self._prune: Prune
+        self._archiving: Archiving
+        self._archived: Callable[[str | None, str | None], list[Archived]]
         self._retention: Retention | None = None
 
     def stats(self) -> Mapping[str, Any]:
@@ -172,6 +175,29 @@ class Store(Timed):
         if rule is None:
             raise InvalidInput('Say what to keep, for example prune("30d"); nothing was removed.')
         return (yield from self._prune(rule, scope, dry=dry_run))
+
+    @on_store
+    def archive(
+        self,
+        older_than: Duration,
+        to: str | os.PathLike[str] | None = None,
+        *,
+        kinds: Sequence[str] = ("threads", "runs", "checkpoints"),
+        dry_run: bool = False,
+    ) -> Work[ArchiveReport]:
+        """Move old threads, finished runs and checkpoints to a folder or `s3://bucket/prefix`; return how many.
+
+        Encrypted if the store is. Reading one brings it back; listings and last lines stay. The copy is complete and verified
+        before anything is removed. It also removes the objects of what was deleted. With `dry_run` it only counts. Small
+        commits; run it again after a crash. Without `to` it uses `$TENUTO_ARCHIVE`.
+        """
+        return (yield from self._archiving(older_than, to, tuple(kinds), dry=dry_run))
+
+    def archived(self, kind: str | None = None, name: str | None = None) -> list[Archived]:
+        """Return the archived parts: all, of a kind ("thread", "run", "checkpoint", "snapshot"), or of one thing."""
+        if name is not None and kind is None:
+            raise InvalidInput("With a name, pass its kind too, for example archived('run', 'trip-42').")
+        return self._archived(kind, name)
 
     def _of(self, tenant: str | None) -> Backend:
         return self._kernel if tenant is None else self._view(keys.name(tenant, "tenant"))

@@ -154,12 +154,24 @@ class Log:
     def backwards(self, after: int | None, limit: int) -> list[Line]:
         """Return up to `limit` lines from the end, or from before `after`, newest first."""
         unpack = self.unpack
-        found = [unpack(e) for e in self.context.kernel.entries(self.own, after=after, limit=limit, reverse=True)]
+        entries = self.context.kernel.entries(self.own, after=after, limit=limit, reverse=True)
+        while after is not None and after > 1 and not entries and self._brought_back(after - 1):
+            entries = self.context.kernel.entries(self.own, after=after, limit=limit, reverse=True)
+        found = [unpack(entry) for entry in entries]
         return found if after is None else self._all_there(found)
 
     def _forwards(self, first: int, limit: int) -> list[Line]:
         unpack = self.unpack
-        return self._all_there([unpack(e) for e in self.context.kernel.entries(self.own, after=first - 1, limit=limit)])
+        entries = self.context.kernel.entries(self.own, after=first - 1, limit=limit)
+        while entries and entries[0].number != first:  # again, if it is archived again meanwhile
+            if not self._brought_back(first):
+                raise Damaged(f"Line {first} of the thread {self.thread!r} is missing. Restore it from a backup.")
+            entries = self.context.kernel.entries(self.own, after=first - 1, limit=limit)
+        return self._all_there([unpack(entry) for entry in entries])
+
+    def _brought_back(self, number: int) -> bool:
+        """Bring back lines that were archived, from `number` on; return whether they are there."""
+        return self.context.archive.bring_back("thread", self.thread, number)
 
     def _all_there(self, lines: list[Line]) -> list[Line]:
         if any(line.kind == Kind.GONE for line in lines):

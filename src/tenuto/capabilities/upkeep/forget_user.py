@@ -19,21 +19,30 @@ from typing import Any, Final, NamedTuple
 
 from tenuto.capabilities._core.base import Timed, scan_all
 from tenuto.capabilities._core.blobs import Blobs
+from tenuto.capabilities.archive import LOGS, Part
 from tenuto.capabilities.people import forget_notices
 from tenuto.capabilities.store import every_stream
 from tenuto.capabilities.tasks import OVER, task_of
 from tenuto.capabilities.threads import Thread
 from tenuto.capabilities.upkeep.parts import Parts
-from tenuto.errors import Conflict, NotFound
+from tenuto.errors import AccessDenied, Conflict, InvalidInput, MissingDriver, NotFound, StorageUnavailable
 from tenuto.kernel import codec, keys
 from tenuto.kernel.contract import Check, Delete, Forget, Put
 from tenuto.kernel.transact import commit_once
 from tenuto.kernel.work import Work, on_store, work_of
 
 _KEY: Final = keys.pack("upkeep", "key")
-_INDEX: Final = keys.pack("runs", "index", "every")
+_OWN: Final = keys.pack("archive")
 _BATCH: Final = 500
 _MENTIONS: Final = 100
+_SHARED: Final = frozenset(
+    {
+        "alert", "archive", "audit", "blobs", "checkpoints", "claude", "handoffs", "inbox", "keys", "langgraph", "memories",
+        "milestones", "notify", "playbooks", "progress", "routes", "runs", "tasks", "tenuto", "threads", "tokens", "upkeep",
+        "workflows",
+    }
+)  # fmt: skip
+"""Scopes of tenuto itself, which a user's id may equal: there only state, preferences and memories are the user's."""
 _SHORTEST: Final = 3
 """Ids shorter than this are in too many other texts to look for."""
 
@@ -57,6 +66,12 @@ class Forgotten(NamedTuple):
     """Entries of journals and logs whose contents were erased."""
     erased: bool
     """Whether the store's files no longer hold the old bytes, as far as tenuto can see to it (SQLite)."""
+    archived: int
+    """Objects removed from the archive."""
+    left_in_archive: list[str]
+    """Objects that could not be removed, with the place and the reason: run it again when the archive answers."""
+    key_destroyed: bool
+    """Whether the user had an own encryption key, which is destroyed now."""
     mentions: list[str]
     """Rows of others that contain the user's id, at most 100. They were not changed."""
     signature: str
@@ -77,17 +92,25 @@ class Owned(NamedTuple):
     tasks: set[str]
     questions: set[str]
     handoffs: set[str]
+    checkpoints: set[str]
+    """Ids of those created with `user=` outside of the user's threads and runs."""
 
     @property
     def scopes(self) -> set[str]:
         """Return the names of everything that may have a conversation and checkpoints."""
         return self.threads | self.runs | self.workflows
 
+    def has_archived(self, part: Part) -> bool:
+        """Return whether an archived part belongs to the user."""
+        if part.kind == "snapshot":
+            return part.user == self.user
+        return part.user == self.user or part.name in (self.runs if part.kind == "run" else self.scopes)
+
     def has(self, parts: tuple[Any, ...]) -> bool:  # noqa: C901, PLR0911, PLR0912 - one rule for each kind of key
         """Return whether a key belongs to the user."""
         first, second, last = parts[0], parts[1] if len(parts) > 1 else None, parts[-1]
         if first in (self.user, f"memories:{self.user}"):
-            return True
+            return first not in _SHARED or second in ("state", "user", "memory")
         if first in self.runs and second in (
             "run",
             "state",
@@ -133,6 +156,7 @@ class Forgetter(Timed):
         self._client = client
         self._context = client._context
         self._kernel = client._context.kernel
+        self._archive = client._archive
 
     @on_store
     def forget_user(self, user: str, *, dry_run: bool = False) -> Work[Forgotten]:
@@ -146,13 +170,20 @@ class Forgetter(Timed):
         dry = dry_run
         owned = self._owned(user)
         memories = [one.id for one in self._client.memory.list(user=user, limit=1 << 30)]
-        checkpoints = sum(len(self._client.checkpoint.list(thread=name)) for name in owned.scopes)
         plan = keys.pack("upkeep", "forgetting", user)
         owned = self._with_rest(plan, owned)
+        parts = [part for part in self._archive.parts() if owned.has_archived(part)]
+        checkpoints = sum(len(self._client.checkpoint.list(thread=name, limit=1 << 30)) for name in owned.scopes)
+        checkpoints += len(owned.checkpoints) + sum(len(part.numbers) for part in parts if part.kind not in LOGS)
+        left_there: list[str] = []
         if not dry:
             names = [user, *(sorted(one) for one in owned[1:])]
             yield from commit_once(self._kernel, [], [Put(plan, codec.encode(names))])
+            for kind, name in sorted({(part.kind, part.name) for part in parts}):
+                yield from self._archive.settle(kind, name)
+                yield from self._archive.end(kind, name)
             yield from self._by_capability(owned)
+            left_there = yield from self._remove_archived(owned)
         left = [record.key for record in scan_all(self._kernel, b"") if owned.has(keys.unpack(record.key))]
         streams = [stream for stream in every_stream(self._kernel) if owned.has(keys.unpack(stream))]
         entries = 0
@@ -162,8 +193,9 @@ class Forgetter(Timed):
             yield from Blobs(self._context).sweep(limit=1 << 62, grace=-1)
         for stream in streams:
             entries += yield from self._erase(stream, dry=dry)
-        if not dry:
+        if not dry and not left_there:
             yield from commit_once(self._kernel, [], [Delete(plan)])
+        destroyed = not dry and self._destroyed_key(user)
         file = self._client.store._file
         erased = file is not None and not dry and file.scrub()
         made = Forgotten(
@@ -180,6 +212,9 @@ class Forgetter(Timed):
             len(left),
             entries,
             erased,
+            0 if dry else len(parts) - len(left_there),
+            left_there,
+            destroyed,
             list(self._mentions(user, owned)),
             "",
         )
@@ -196,7 +231,7 @@ class Forgetter(Timed):
         if record is None:
             return owned
         user, *rest = codec.decode(record.value)
-        return Owned(user, *(now | set(names) for now, names in zip(owned[1:], rest, strict=True)))
+        return Owned(user, *(now | set(names) for now, names in zip(owned[1:], [*rest, []], strict=False)))
 
     # -- what belongs to the user ------------------------------------------------------------------
 
@@ -225,7 +260,8 @@ class Forgetter(Timed):
         }
         handoffs = self._handoffs(threads, user)
         # A case of a playbook has the name of its workflow.
-        return Owned(user, runs, threads, workflows, tasks, questions, handoffs)
+        owned = Owned(user, runs, threads, workflows, tasks, questions, handoffs, set())
+        return owned._replace(checkpoints=set(client.checkpoint._ids_of(user, owned.scopes)))
 
     def _handoffs(self, threads: set[str], user: str) -> set[str]:
         wanted = [name.encode() for name in (*threads, user) if len(name) >= _SHORTEST]
@@ -258,6 +294,25 @@ class Forgetter(Timed):
         for name in sorted(owned.scopes):
             yield from work_of(client.checkpoint.delete)(thread=name)
             yield from Thread(client.threads, name, user=None, ttl=None)._writer.end(expired=True)
+        yield from client.checkpoint._remove_ids(owned.checkpoints)
+
+    def _remove_archived(self, owned: Owned) -> Work[list[str]]:
+        """Remove the user's objects from the archive; return those that could not be removed, with the reason."""
+        left: list[str] = []
+        for part in self._archive.parts():
+            if owned.has_archived(part):
+                try:
+                    yield from self._archive.drop(part)
+                except (StorageUnavailable, AccessDenied, InvalidInput, MissingDriver) as error:
+                    left.append(f"{part.object} in {part.place}: {error}")
+        return left
+
+    def _destroyed_key(self, user: str) -> bool:
+        """Destroy the user's encryption key if users have keys; return whether there was one."""
+        store = self._client.store
+        if store._sealing is None or not store._sealing.has_user_keys(store._tenant):
+            return False
+        return store._sealing.destroy_user_key(store._tenant, user)
 
     def _erase(self, stream: bytes, *, dry: bool) -> Work[int]:
         """Erase the entries of a stream and trim it to one; return how many still had a value."""
@@ -278,6 +333,8 @@ class Forgetter(Timed):
             return
         wanted, count = user.encode(), 0
         for record in scan_all(self._kernel, b""):
+            if record.key.startswith(_OWN):
+                continue
             if wanted in record.key + record.value and not owned.has(keys.unpack(record.key)):
                 yield repr(keys.unpack(record.key))
                 count += 1

@@ -7,6 +7,7 @@ from typing import Protocol
 from tenuto.capabilities._core.base import Context
 from tenuto.capabilities._core.retention import Retention
 from tenuto.capabilities.alerts import Alerts
+from tenuto.capabilities.archive import TenantArchive
 from tenuto.capabilities.checkpoints import Checkpoints
 from tenuto.capabilities.memory import Memories
 from tenuto.capabilities.people import Inbox, Milestones, Notify
@@ -20,6 +21,7 @@ from tenuto.capabilities.workflows import Workflows
 class Parts(Protocol):
     """A client."""
 
+    _archive: TenantArchive
     _context: Context
     _retention: Retention | None
     store: Store

@@ -13,7 +13,7 @@ from typing import Final
 
 from tenuto.capabilities._core.base import Context, scan_all
 from tenuto.capabilities.checkpoints import Checkpoints, Retention
-from tenuto.capabilities.runs import Runs
+from tenuto.capabilities.runs import RunInfo, Runs
 from tenuto.capabilities.store import Pruned, every_stream
 from tenuto.capabilities.tasks import OVER, Tasks, task_of
 from tenuto.capabilities.threads import Thread, Threads
@@ -97,10 +97,10 @@ class Pruner:
 
     def _prune_runs(self, cut: float, budget: _Budget, *, dry: bool) -> Work[int]:
         total = 0
-        for run in self._old_runs(cut):
+        for run in old_runs(self._runs, cut):
             if not dry:
                 try:
-                    yield from work_of(self._runs.delete)(run)
+                    yield from work_of(self._runs.delete)(run.id)
                 except RunBusy:
                     continue
                 budget.take()
@@ -112,16 +112,6 @@ class Pruner:
             if not dry and self._kernel.read([keys.pack("runs", "index", "every", name)])[0] is None:
                 yield from self._trim(stream, 1 << 62, budget, dry=dry)
         return total
-
-    def _old_runs(self, cut: float) -> Iterator[str]:
-        after: str | None = None
-        while page := self._runs.list(after=after, limit=_PAGE):
-            after = page[-1].id
-            for one in page:
-                # The record of `agent.once` and `agent.merge` is what keeps a call from being repeated.
-                kept = one.id.startswith(("once:", "merge:"))
-                if not kept and one.status in _FINISHED and one.updated_at.timestamp() < cut:
-                    yield one.id
 
     def _prune_tasks(self, cut: float, budget: _Budget, *, dry: bool) -> Work[int]:
         total = 0
@@ -183,6 +173,18 @@ class _Budget:
 
     def take(self) -> None:
         self._left -= 1
+
+
+def old_runs(runs: Runs, cut: float) -> Iterator[RunInfo]:
+    """Yield the runs that ended before a time, without the records of `agent.once` and `agent.merge`."""
+    after: str | None = None
+    while page := runs.list(after=after, limit=_PAGE):
+        after = page[-1].id
+        for one in page:
+            # Those records are what keeps a call from being repeated.
+            kept = one.id.startswith(("once:", "merge:"))
+            if not kept and one.status in _FINISHED and one.updated_at.timestamp() < cut:
+                yield one
 
 
 def _cut(now: float, keep: Duration, what: str) -> float:

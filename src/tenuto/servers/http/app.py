@@ -229,8 +229,11 @@ class App:
         if agent is None:
             if len(self._agents) >= _MAX_AGENTS:
                 self._agents.clear()
-            agent = self._agents[access] = Tenuto(access.name, view(self.backend, access), tenant=access.tenant)
+            agent = self._agents[access] = self._client(access, view(self.backend, access))
         return agent
+
+    def _client(self, access: Access, store: Backend) -> Tenuto:
+        return Tenuto(access.name, store, tenant=access.tenant, archive=self.settings.archive)
 
     # -- the storage verbs -------------------------------------------------------------------
 

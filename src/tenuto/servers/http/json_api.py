@@ -87,7 +87,8 @@ def answered(
     recorded = once.recorded()
     if recorded is not None:
         return Answer(200, recorded.body, {**recorded.headers, "Idempotency-Replayed": "true"})
-    answer = _called(operation, Tenuto(access.name, view(once, access), tenant=access.tenant), given, exchange)
+    once_only = Tenuto(access.name, view(once, access), tenant=access.tenant, archive=agent._place)
+    answer = _called(operation, once_only, given, exchange)
     once.record(answer.body, answer.headers)
     return answer
 

@@ -29,3 +29,5 @@ class Settings:
     metrics: bool = False
     """Whether /metrics is served; without it nothing is measured."""
     access_log: bool = True
+    archive: str = ""
+    """The only folder or bucket from which archived parts are brought back, whatever a tenant's store records; "": none."""

@@ -30,6 +30,8 @@ OF_USER: Final = b"\xe2"
 """The format of a value under the key of a user."""
 RECORD: Final = b"r"
 STREAM: Final = b"s"
+OBJECT: Final = b"o"
+"""What is kept outside of the store."""
 ID: Final = 8
 _WRITE: Final = 24
 _NO_REQUEST: Final = bytes(16)

@@ -98,7 +98,7 @@ class Users:
                 stored = known[place_of[owned]]
                 user = given.get(owned) or (None if stored is None else stored.decode())
             chosen.append(user)
-        by_user = {user: self._key_of(user) for user in set(chosen) if user is not None}
+        by_user = {user: self.key_of(user) for user in set(chosen) if user is not None}
         return [None if user is None else by_user[user] for user in chosen]
 
     def _record_owner(self, place: bytes, user: str | None, known: bytes | None) -> None:
@@ -107,7 +107,8 @@ class Users:
             self._backend.commit([], [Put(place, self.ring.active.seal(RECORD, place, value))])
             self._keep(place, value)
 
-    def _key_of(self, user: str) -> DataKey:
+    def key_of(self, user: str) -> DataKey:
+        """Return a user's key, made durably if there is none yet."""
         by_name = self._hashed("user", user)
         while True:
             name = self._known([by_name])[by_name]

@@ -262,6 +262,27 @@ class Encrypt:
         self._users[ring.tenant].sweep()
         return destroyed
 
+    def has_user_keys(self, tenant: str) -> bool:
+        """Return whether what belongs to a user of the tenant is sealed with a key of its own."""
+        ring = self._ring(keys.pack(keys.name(tenant, "tenant")))
+        return ring is not None and ring.options.user_keys
+
+    def seal_object(self, tenant: str, user: str | None, place: bytes, data: bytes) -> bytes:
+        """Seal what is kept outside of the store."""
+        start = keys.pack(keys.name(tenant, "tenant"))
+        ring = self._ring(start) or self._create(start)
+        own = user is not None and ring.options.user_keys
+        key = self._users[ring.tenant].key_of(user) if own and user is not None else ring.active
+        return key.seal(seal.OBJECT, start + place, data)
+
+    def open_object(self, tenant: str, place: bytes, data: bytes) -> bytes | None:
+        """Open what `seal_object` sealed; return None if the key of its user was destroyed."""
+        start = keys.pack(keys.name(tenant, "tenant"))
+        ring = self._ring(start)
+        if ring is None:
+            raise seal.damaged("This tenant has no keys")
+        return self._content(ring, self._user_keys(ring, [data]), seal.OBJECT, start + place, data)
+
     def _ring(self, key: bytes) -> Keyring | None:
         tenant = keys.tenant_of(key)
         ring = self._rings.get(tenant)
