@@ -43,7 +43,7 @@ def alike(line: str) -> str:
     line = re.sub(r"\b[0-9a-f]{16}\b", "ID", line)
     line = re.sub(r"/\S*(/\.tenuto/)", r"FOLDER\1", line)
     line = re.sub(r"[█·]+", "", line)
-    return re.sub(r"\s+", " ", re.sub(r"\d+(\.\d+)?( [KMG]B| bytes)?", "#", line)).strip()
+    return re.sub(r"\s+", " ", re.sub(r"\d[\d,]*(\.\d+)?( [KMG]B| bytes)?", "#", line)).strip()
 
 
 def shown(expected: list[str], actual: list[str]) -> str | None:

@@ -37,9 +37,13 @@ def test_a_large_journal_is_pruned_while_others_commit(tmp_path: Path) -> None:
         assert total * 0.09 < after["entries"] < total * 0.12 + 5_000
         assert agent.store.check().findings == []
         copy = agent.store.backup(tmp_path / "copy.db")
+        agent.store.compact()
+        small = (tmp_path / "store.db").stat().st_size
+        assert agent.store.check().findings == []
+    assert small < size / 2
     print(
         f"{before['entries']:,} entries, {size / 1e6:.0f} MB -> {after['entries']:,} entries in {took:.1f} s; "
-        f"free pages {after['free_bytes'] / 1e6:.0f} of {after['bytes'] / 1e6:.0f} MB; backup {copy / 1e6:.0f} MB; "
+        f"free pages {after['free_bytes'] / 1e6:.0f} of {after['bytes'] / 1e6:.0f} MB; backup {copy / 1e6:.0f} MB; compacted {small / 1e6:.0f} MB; "
         f"others' commits: quiet median {quiet[0]:.1f} ms, worst {quiet[1]:.1f} ms; "
         f"while pruning median {busy[0]:.1f} ms, 99% {busy[2]:.1f} ms, worst {busy[1]:.1f} ms"
     )

@@ -102,7 +102,7 @@ class Archiver:
                     return moved
                 moved += more
             elif part.state != AWAY or part.first != at:
-                return moved  # what lies below the others stays, so nothing may be trimmed
+                return moved  # a part before it stays, so nothing may be trimmed
             at = part.last + 1
         for first, last in [*self._cut(log, at)]:
             part = Part(log.kind, log.name, first, last, COPYING, place, "", 0, "", log.user, ())
