@@ -37,7 +37,7 @@ SURFACE = {
     "audits": "last list record",
     "alerts": "add check figures growth list remove sample",
     'lease("l")': "acquire check held lost name release renew token",
-    "store": "backup check compact compare copy_from destroy_user_key export import_ prune rotate stats summary",
+    "store": "archive archived backup check compact compare copy_from destroy_user_key export import_ prune rotate stats summary",
 }
 
 

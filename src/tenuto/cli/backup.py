@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from datetime import UTC, datetime
@@ -17,6 +18,8 @@ from tenuto.errors import InvalidInput
 from tenuto.kernel.durations import seconds
 
 _PREFIX: Final = "tenuto-"
+_ABANDONED: Final = 3_600.0
+"""Seconds after the last write to a partial file until it counts as left by a killed backup."""
 
 
 class Copied(NamedTuple):
@@ -71,6 +74,7 @@ def _once(agent: Tenuto, path: Path, keep: int | None, *, in_folder: bool, verif
     target = path
     if in_folder:
         path.mkdir(parents=True, exist_ok=True)
+        _remove_partial(path)
         kind = ".jsonl" if _is_server(agent) else ".db"
         target = path / f"{_PREFIX}{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}{kind}"
     with Progress(f"copying to {target.name}") as progress:
@@ -96,6 +100,14 @@ def _once(agent: Tenuto, path: Path, keep: int | None, *, in_folder: bool, verif
         for line in wrong:
             click.echo(f"{target}: {line}", err=True)
         sys.exit(FAILURE)
+
+
+def _remove_partial(folder: Path) -> None:
+    """Remove what killed backups left; a backup that another process is making is written to all the time."""
+    for one in folder.glob(f"{_PREFIX}*.partial*"):
+        with contextlib.suppress(FileNotFoundError):
+            if one.stat().st_mtime < time.time() - _ABANDONED:
+                one.unlink()
 
 
 def _is_server(agent: Tenuto) -> bool:

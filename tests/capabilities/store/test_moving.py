@@ -1,6 +1,8 @@
 """Export, import, copy and compare: whatever a store holds, it is equal on any other store afterwards."""
 
 import json
+import os
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -206,8 +208,14 @@ def test_scheduled_backups_keep_the_newest_and_are_verified(tmp_path: Path) -> N
     from tenuto.cli import group
 
     _filled(tmp_path / "a.db").close()
+    for name, age in (("tenuto-1.db.partial", 7_200), ("tenuto-2.db.partial", 60)):  # left by backups that were killed
+        left = tmp_path / "kept" / name
+        left.parent.mkdir(exist_ok=True)
+        left.touch()
+        os.utime(left, (time.time() - age,) * 2)
     words = ["backup", str(tmp_path / "kept"), "--keep", "2", "--verify", "--json", "--url", str(tmp_path / "a.db")]
     made = [json.loads(CliRunner().invoke(group, words, catch_exceptions=False).stdout) for _ in range(3)]
     assert [one["verified"] for one in made] == [True] * 3
     assert [len(one["removed"]) for one in made] == [0, 0, 1]
+    assert [path.name for path in (tmp_path / "kept").glob("*.partial")] == ["tenuto-2.db.partial"], "being made"
     assert sorted(str(path) for path in (tmp_path / "kept").glob("*.db")) == sorted(one["path"] for one in made[1:])

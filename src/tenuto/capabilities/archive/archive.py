@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -80,6 +79,8 @@ class TenantArchive:
             return None
         blobs = _references(rows)
         place = self._open(part)
+        import tempfile  # noqa: PLC0415 - takes a while, and most programs never archive
+
         with tempfile.TemporaryDirectory(prefix="tenuto-") as folder:
             file = Path(folder) / "object"
             size, digest = objects.write(file, part, self._with_blobs(blobs, rows), self._seals)
@@ -262,6 +263,8 @@ class TenantArchive:
     @contextlib.contextmanager
     def _fetched(self, part: Part) -> Iterator[Content]:
         """Fetch an object into a file without a name, and verify it."""
+        import tempfile  # noqa: PLC0415 - takes a while, and most programs never archive
+
         with tempfile.TemporaryFile(prefix="tenuto-") as file:
             try:
                 for chunk in self._open(part).get(part.object):

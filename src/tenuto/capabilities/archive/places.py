@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Protocol
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
+from urllib.parse import unquote, urlsplit
 
 from tenuto.errors import InvalidInput, NotFound, StorageFull, StorageUnavailable
 
@@ -119,7 +118,7 @@ def normal(place: str | os.PathLike[str]) -> str:
                 "$AWS_SECRET_ACCESS_KEY, not in the URL. Nothing was archived."
             )
         return text
-    path = Path(url2pathname(url.path) if url.scheme == "file" else text).absolute()
+    path = Path(unquote(url.path) if url.scheme == "file" else text).absolute()
     if path.is_file():
         raise InvalidInput(f"{path} is a file. Name a folder for the archive; nothing was archived.")
     return str(path)
