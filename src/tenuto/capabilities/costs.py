@@ -74,7 +74,7 @@ class Costs(Timed):
         found: dict[str, Cost] = {}
         seen: set[tuple[str, int]] = set()
         playbooks: dict[str, tuple[str, str | None] | None] = {}
-        for used, op, number in self._uses(user):
+        for used, op, number in self._uses(user, first):
             if used.at < first:
                 continue
             cheaper = 0.0
@@ -109,8 +109,8 @@ class Costs(Timed):
         price = priced(Usage(designer, given, made, cached), self.prices)
         return 0.0 if price is None else price - cost
 
-    def _uses(self, user: str | None) -> Iterator[tuple[_Use, Op, int]]:
-        for run_id, owner, history in logs_of(self._context, user):
+    def _uses(self, user: str | None, since: float) -> Iterator[tuple[_Use, Op, int]]:
+        for run_id, owner, history in logs_of(self._context, user, since):
             for number, op in sorted(history.ops.items()):
                 if op.ended is None:
                     continue

@@ -20,7 +20,7 @@ def printed() -> dict[str, Any]:
     from tenuto.audit.report import ReportShown  # noqa: PLC0415
     from tenuto.audit.rules import Rule  # noqa: PLC0415
     from tenuto.capabilities.memory import Loaded as Notes  # noqa: PLC0415
-    from tenuto.capabilities.store import Exported, Pruned, Summary  # noqa: PLC0415 - each imports its dependencies
+    from tenuto.capabilities.store import Archived, ArchiveReport, Exported, Pruned, Summary  # noqa: PLC0415 - each imports its dependencies
     from tenuto.capabilities.store import Imported as Loaded  # noqa: PLC0415
     from tenuto.capabilities.upkeep import Forgotten  # noqa: PLC0415
     from tenuto.cli import copy, encryption, spool, verify  # noqa: PLC0415
@@ -42,6 +42,7 @@ def printed() -> dict[str, Any]:
 
     table = {name: one.item if one.streams else one.returns for name, one in OPERATIONS.items()}
     own = {
+        "archive": ArchiveReport | list[Archived],
         "backup": Copied,
         "bench": list[Measured],
         "bench recall": list[Quality],

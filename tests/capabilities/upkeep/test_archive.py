@@ -185,6 +185,8 @@ def test_a_thread_goes_on_while_the_archive_is_away(agent: Tenuto, clock: HeldCl
         agent.store.archive("1h", "/dev/null/archive")
     # A second part follows the first. `archive=` replaces the recorded place.
     other = Tenuto("other", agent.kernel._backend, clock=clock, archive=place.with_name("moved"))  # type: ignore[attr-defined]
+    with pytest.raises(InvalidInput, match="replaces every place"):
+        other.store.archive("1h", place)
     assert other.store.archive("1h").objects == 1
     assert [(one.first, one.last) for one in other.store.archived("thread", "chat")] == [(1, 20), (21, 21)]
     assert [one["content"] for one in other.thread("chat").messages(2)] == ["m19", "m20"]

@@ -25,7 +25,7 @@ from tenuto.capabilities.archive import objects, places
 from tenuto.capabilities.archive.objects import Content, Seals
 from tenuto.capabilities.archive.parts import AWAY, COPYING, GONE, HERE, LEAVING, LOGS, Part, all_parts, item_key
 from tenuto.capabilities.store import Archived, Row, batches, load
-from tenuto.errors import Conflict, Damaged, InvalidInput, NotFound, StorageUnavailable
+from tenuto.errors import AccessDenied, Conflict, Damaged, InvalidInput, NotFound, StorageUnavailable
 from tenuto.kernel import codec
 from tenuto.kernel.contract import AnyCheck, Check, Delete, Record, Sealing, Write
 from tenuto.kernel.transact import backoff, commit_once
@@ -159,7 +159,7 @@ class TenantArchive:
         delays = backoff(_TRIES, first=0.005)
         tried = False
         while True:
-            parts = [one for one in self.parts(kind, name) if one.state in (LEAVING, AWAY, HERE) and number <= one.last]
+            parts = self._readable(kind, name, number)
             if not parts:
                 return tried
             first = self._first(parts[0], number)
@@ -177,6 +177,16 @@ class TenantArchive:
                 yield Sleep(pause)
             else:
                 return True
+
+    def _readable(self, kind: str, name: str, number: int) -> list[Part]:
+        """Return the parts of a thing from a number on whose objects are complete."""
+        try:
+            found = self.parts(kind, name)
+        except AccessDenied:  # an API key that is confined to some scopes
+            if kind in LOGS:
+                raise
+            return []
+        return [one for one in found if one.state in (LEAVING, AWAY, HERE) and number <= one.last]
 
     def _first(self, part: Part, number: int) -> int:
         """Return the first line that the store has; of checkpoints the wanted one, or the one after it if it is missing."""
@@ -302,6 +312,11 @@ class TenantArchive:
                 "This store is encrypted, and this client does not have the key. Archive it where the key is; nothing was done."
             )
         normal = places.normal(place)
+        if self._given and normal != places.normal(self._given):
+            raise InvalidInput(
+                f"${ENVIRONMENT}, or archive= of the client, is {self._given} and replaces every place, so nothing was written "
+                f"to {normal}. Leave out one of the two."
+            )
         places.opened(normal)  # an unknown option or a missing driver is an error before anything is done
         return normal
 

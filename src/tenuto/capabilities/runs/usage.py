@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tenuto.capabilities._core.base import Context, scan_all
 from tenuto.capabilities.runs.log import History, RunLog, dollars, every_key, id_of, usage_sum
@@ -51,6 +51,8 @@ class Price(NamedTuple):
         return (given + used.output_tokens * self.output) / _MILLION
 
 
+_ENDED: Final = ("completed", "failed")
+"""No line follows, as it may after a cancellation."""
 Prices = dict[str, Price]
 
 
@@ -118,12 +120,13 @@ def recorded(model: Any, counts: tuple[int, int, int], cost: float | None, price
     ]
 
 
-def logs_of(context: Context, user: str | None) -> Iterator[tuple[str, str | None, History]]:
-    """Yield the id, the user and the log of each run: of a user, or of all."""
+def logs_of(context: Context, user: str | None, since: float = 0.0) -> Iterator[tuple[str, str | None, History]]:
+    """Yield the id, the user and the log of each run, of a user or of all, without those that ended before a time."""
     for record in scan_all(context.kernel, every_key(user)):
         log = RunLog(context, id_of(record))
         head, _ = log.head()
-        if head is not None and head.status != "deleting":
+        ended = head is not None and head.status in _ENDED and head.changed < since
+        if head is not None and head.status != "deleting" and not ended:
             yield log.id, head.user, log.read(head.first)
 
 

@@ -250,7 +250,10 @@ class View:
             if missing > high - low + _NEAR or len(self._tail) >= _PAGE:
                 return self.log.first_above(since, oldest.number, kind, low)
             page = min(max(missing // 2 + 1, len(self._tail)), _PAGE, oldest.number - since)
-            self._tail += self.log.backwards(oldest.number, page)
+            older = self.log.backwards(oldest.number, page)
+            if not older:
+                raise Damaged(f"Lines of the thread {self.log.thread!r} are missing. Restore it from a backup.")
+            self._tail += older
         return since
 
     def _inherited(self, began: Line, kind: int, low: int, high: int) -> Iterator[Line]:

@@ -68,7 +68,7 @@ class Archiver:
         if unknown:
             raise InvalidInput(f"An archive takes {', '.join(KINDS)}, not {unknown[0]!r}. Nothing was archived.")
         place = self._archive.target(to)
-        before = self._kernel.now() - seconds(older_than, "older_than")
+        before = self._kernel.now() - seconds(older_than, "minimum age")
         moved: list[Part] = []
         removed = 0 if dry else (yield from self._remove_ended())
         for part in self._archive.parts():

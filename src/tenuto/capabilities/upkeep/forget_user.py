@@ -212,7 +212,7 @@ class Forgetter(Timed):
             len(left),
             entries,
             erased,
-            0 if dry else len(parts) - len(left_there),
+            len(parts) - len(left_there),
             left_there,
             destroyed,
             list(self._mentions(user, owned)),
