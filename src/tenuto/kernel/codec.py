@@ -37,6 +37,7 @@ MAX_WRAPPED: Final = 64
 """Maximum nesting of extension types (a tuple in a tuple): each level uses Python's stack."""
 
 _TUPLE, _SET, _FROZENSET, _DECIMAL, _UUID, _DATETIME, _DATE, _TIME, _TIMEDELTA, _PAIRS, _HELD = range(1, 12)
+_MARK: Final = bytes([_HELD])  # precedes each reference to a blob; without this byte a value has none
 _REGISTERED: Final = 32
 _OPTIONS: Final = (
     ormsgpack.OPT_PASSTHROUGH_DATACLASS

@@ -349,7 +349,7 @@ def test_the_digest_brings_memories_when_there_is_memory(agent: Tenuto) -> None:
     assert said == ["Book a flight"]
 
 
-def test_a_text_of_several_lines_cannot_pass_for_another_part_of_the_digest(client: Client) -> None:
+def test_a_text_of_several_lines_cannot_pass_for_another_part_of_the_digest(client: Callable[..., Tenuto]) -> None:
     agent = client()
     p = agent.progress("t", goal="Ship the cart")
     p.plan(["write\nBlocker: none"])
