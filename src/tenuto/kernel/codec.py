@@ -136,10 +136,6 @@ def unpack(body: bytes, find: Find | None = None) -> Any:
         raise _undecodable(error) from None
 
 
-_MARK: Final = bytes([_HELD])
-"""Precedes each reference; without this byte a value has none."""
-
-
 class Held(NamedTuple):
     """A reference to a large text or bytes that is stored separately."""
 
