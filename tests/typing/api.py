@@ -101,6 +101,8 @@ def blocking() -> None:
         agent.store.compare(agent.store, limit=3)
         agent.store.summary()
         agent.store.rotate()
+        agent.store.archive("90d", "archive", kinds=["runs"], dry_run=True)
+        agent.store.archived("run", "r")
         assert_type(agent.store.destroy_user_key("u"), bool)
         assert_type(agent.tasks.queues(), Sequence[str])
         assert_type(agent.for_tenant("acme"), Tenuto)
