@@ -109,17 +109,23 @@ def test_the_table_of_the_docs_has_every_row_as_the_scorecard_has_it() -> None:
     assert [(line[0].removeprefix("| "), line[1], line[2]) for line in told] == [
         (str(row.number), row.title, row.passes) for row in ROWS
     ], "write it again: python tests/scorecard.py --docs"
-    assert not [line for line in told if "**" in line[3]], "a row of the table did not pass"
-    assert all(re.fullmatch(r"(\d+) of \1 \|", line[4]) for line in told), "a planted bug was not caught"
-    assert all(re.search(r"\d", line[3]) for line in told), "a row has no figures"
-    assert re.search(r"form; date \d{4}-\d\d-\d\d, tenuto [\d.]+, Python [\d.]+, SQLite [\d.]+, system ", table)
+    assert {line[3] for line in told} <= {"long", "short"}
+    assert not [line for line in told if "**" in line[4]], "a row of the table did not pass"
+    assert all(re.fullmatch(r"(\d+) of \1 \|", line[5]) for line in told), "a planted bug was not caught"
+    assert all(re.search(r"\d", line[4]) for line in told), "a row has no figures"
+    assert re.search(r"Measured: date \d{4}-\d\d-\d\d, tenuto [\d.]+, Python [\d.]+, SQLite [\d.]+, system ", table)
 
 
 def test_the_table_is_made_of_the_figures_of_a_run(tmp_path: Path) -> None:
-    row: dict[str, Any] = {**ROWS[0]._asdict(), "verdict": "passed", "tests": 2, "planted bugs caught": 1}
+    row: dict[str, Any] = {
+        **ROWS[0]._asdict(),
+        "verdict": "passed",
+        "tests": 2,
+        "planted bugs caught": 1,
+        "form": "long",
+    }
     result = {
         "environment": {"date": "2026-01-01"},
-        "long": True,
         "rows": [{**row, "planted bugs": 1, "figures": {"kills": 3_000}}],
     }
     page = tmp_path / "page.md"
@@ -128,8 +134,8 @@ def test_the_table_is_made_of_the_figures_of_a_run(tmp_path: Path) -> None:
     text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith(f"{END}\nafter\n")
-    assert "Long form; date 2026-01-01." in text
-    assert f"| 1 | {ROWS[0].title} | {ROWS[0].passes} | kills 3,000 | 1 of 1 |" in text
+    assert "Measured: date 2026-01-01." in text
+    assert f"| 1 | {ROWS[0].title} | {ROWS[0].passes} | long | kills 3,000 | 1 of 1 |" in text
     assert "old" not in text
 
 

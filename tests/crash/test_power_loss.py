@@ -27,7 +27,7 @@ from tenuto.testing import HeldClock
 IMAGES = {"full": size(3_000, 100_000), "process": size(250, 10_000)}
 PARTS = size(2, 10)
 """Of the images at "full", so that they are made concurrently."""
-IMAGES_OF_A_RECORDING = 250
+IMAGES_OF_A_RECORDING = size(500, 1_000)
 """Of each life that is recorded, and of which every second has two processes."""
 
 

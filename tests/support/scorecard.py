@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from support.long import LONG
 
 TOP = Path(__file__).parents[2]
 RESULT = TOP / "build" / "scorecard.json"
@@ -140,6 +141,7 @@ class Collected:
             verdict = "passed" if planted and outcomes else "no planted bug ran" if outcomes else "planted bugs only"
         return {
             **row._asdict(),
+            "form": "long" if LONG else "short",
             "verdict": verdict,
             "tests": len(outcomes),
             "planted bugs caught": sum(one == "passed" for one in planted.values()),
@@ -218,16 +220,18 @@ def markdown(result: dict[str, Any]) -> str:
     """Return the table for the docs, with date and versions."""
     of = ", ".join(f"{name} {value}" for name, value in result["environment"].items())
     lines = [
-        f"{'Long' if result['long'] else 'Short'} form; {of}.",
+        f"Measured: {of}.",
         "",
-        "| | what | passes when | measured | planted bugs caught |",
-        "|---|---|---|---|---|",
+        "| | what | passes when | form | measured | planted bugs caught |",
+        "|---|---|---|---|---|---|",
     ]
     for row in result["rows"]:
         figures = told(row["figures"]) or f"{row['tests']} tests"
         verdict = "" if row["verdict"] == "passed" else f" **{row['verdict']}**"
         caught = f"{row['planted bugs caught']} of {row['planted bugs']}"
-        lines.append(f"| {row['number']} | {row['title']} | {row['passes']} | {figures}{verdict} | {caught} |")
+        lines.append(
+            f"| {row['number']} | {row['title']} | {row['passes']} | {row['form']} | {figures}{verdict} | {caught} |"
+        )
     return "\n".join(lines)
 
 
@@ -267,6 +271,5 @@ class Plugin:
         terminalreporter.section("scorecard")
         terminalreporter.write_line(text(rows))
         RESULT.parent.mkdir(exist_ok=True)
-        long = os.environ.get("TENUTO_LONG") == "1"
-        RESULT.write_text(json.dumps({"environment": environment(), "long": long, "rows": rows}, indent=1) + "\n")
+        RESULT.write_text(json.dumps({"environment": environment(), "rows": rows}, indent=1) + "\n")
         terminalreporter.write_line(f"written to {RESULT.relative_to(TOP)}")
