@@ -77,6 +77,38 @@ def lease(agent, chance):
         agent.state.set("fenced", "k", 1, fence=held)
 
 
+def workflow(agent, chance):
+    name = f"w{chance.randrange(3)}"
+    one = agent.workflows.create(name=name, steps=[{"action": "first"}, {"action": "second"}])
+    step = one.next_incomplete_step()
+    if step is not None:
+        one.complete(step.step, result="x" * 200)
+    else:
+        agent.workflows.delete(name)
+
+
+def playbook(agent, chance):
+    agent.playbooks.save(f"p{chance.randrange(3)}", steps=["look", "act"], lessons=[f"lesson {chance.randrange(5)}"])
+    agent.playbooks.suggest("look", k=2)
+
+
+def session(agent, chance):
+    progress = agent.progress(f"d{chance.randrange(3)}", goal="Book it")
+    progress.note("seat", chance.choice(["aisle", "window"]))
+    progress.next(f"Look at {chance.randrange(9)}")
+    agent.handoff.send(agent.name, {"n": chance.randrange(9)})
+    if received := agent.handoff.receive():
+        received.accept()
+
+
+def context(agent, chance):
+    agent.build_context(thread=f"t{chance.randrange(10)}", user="u", query="hello", budget=2_000, keep=False)
+
+
+def prune(agent, chance):
+    agent.store.prune("5s")
+
+
 def fork(agent, chance):
     child = os.fork()
     if child == 0:
@@ -89,7 +121,8 @@ def fork(agent, chance):
     assert os.waitpid(child, 0)[1] == 0
 
 
-WORK = [state] * 6 + [thread] * 4 + [checkpoint] * 2 + [run] * 3 + [task] * 3 + [memory] * 2 + [question, lease, fork]
+WORK = [state] * 12 + [thread] * 8 + [checkpoint] * 4 + [run] * 6 + [task] * 6 + [memory] * 4
+WORK += [question, lease, fork, workflow, playbook, session, context] * 2 + [prune]
 
 
 def main(store, seconds, name, bug=""):
