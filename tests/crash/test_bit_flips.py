@@ -107,7 +107,7 @@ def test_a_flipped_bit_in_the_file_is_noticed_or_harmless(whole, path, part, mar
     # given a closed store, with its lock file or without, when one bit anywhere in it is flipped
     source, told = whole
     began = time.monotonic()
-    bits = random_bits(source, size(200 if marked else 100, 5_000), seed=part + 3 * marked)
+    bits = random_bits(source, size(120 if marked else 100, 5_000), seed=part + 3 * marked)
     counted, bad = flip_many(source, told, path, "", bits, marked=marked)
     # then no read returns what was never written, and nothing goes missing unsaid
     print(
@@ -126,7 +126,7 @@ def test_a_flipped_bit_in_the_write_ahead_log_is_noticed(with_log, path, figures
     source, told = with_log
     began = time.monotonic()
     log = beside(source, "-wal")
-    counted, bad = flip_many(source, told, path, "-wal", random_bits(log, size(150, 3_000), seed=7))
+    counted, bad = flip_many(source, told, path, "-wal", random_bits(log, size(80, 3_000), seed=7))
     # then the commits that are lost by it are missed
     print(told_of(f"log of {log.stat().st_size // 1024} KB", counted, began), bad[:10])
     figures(**flips(counted))
