@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tenuto import AccessDenied, InvalidInput, Tenuto
+from tenuto.backends import connect
 from tenuto.backends.remote import wire
 from tenuto.kernel import codec, keys
 from tenuto.kernel.contract import Delete, Put
@@ -90,6 +91,29 @@ def test_what_covers_all_tenants_is_for_admins_of_the_servers_own(served: Any) -
     with Tenuto("x", served.address, api_key=own) as agent:
         assert agent.store.stats()["store"]["backend"] == "sqlite"
         assert agent.kernel.check() == []
+
+
+@pytest.mark.scorecard(19)
+def test_a_key_that_answers_asks_nothing(served: Any) -> None:
+    question = served.agent().ask("Ship?")
+    key = served.key("answer")
+    assert served.post("/v1/inbox/ask", {"question": "Why?"}, key=key).status == 403
+    answer = {"question": question.id, "answer": "yes", "by": "ann"}
+    assert served.post("/v1/inbox/answer", answer, key=key).json["status"] == "answered"
+
+
+@pytest.mark.scorecard(19)
+def test_the_calls_of_other_tenants_are_not_in_the_metrics_of_one(http: Any, served: Any, tmp_path: Any) -> None:
+    name, token = http.store(tmp_path / "metered.db", metrics=True)
+    served.address, served.token = http.address(name), token
+    path = str(tmp_path / "metered.db")
+    key = Keys(connect(path)).create("acme", tenant="acme", scopes=["read"]).api_key
+    served.post("/v1/state/set", {"scope": "s", "key": "k", "value": 1})
+    own, other = served.get("/metrics").body, served.get("/metrics", key=key).body
+    assert b"tenuto_runs_running" in own
+    assert b"tenuto_calls_total" in own
+    assert b"tenuto_runs_running" in other
+    assert b"tenuto_calls_total" not in other
 
 
 @pytest.mark.scorecard(19)

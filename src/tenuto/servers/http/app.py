@@ -167,7 +167,8 @@ class App:
         access = self.admit(exchange)
         access.must("admin", "read")
         assert self.metrics is not None
-        return self.metrics.text(self.agent(access), access.tenant)
+        whole = access.tenant == self.settings.token_tenant
+        return self.metrics.text(self.agent(access), access.tenant, whole=whole)
 
     async def _healthy(self, exchange: Exchange, *, asks_store: bool) -> None:
         status = "ok"

@@ -39,14 +39,14 @@ class ServedMetrics:
         """Return a backend whose calls are counted."""
         return Observe(backend, [self._hook])
 
-    def text(self, agent: Tenuto, tenant: str) -> bytes:
-        """Return everything in Prometheus' text format."""
+    def text(self, agent: Tenuto, tenant: str, *, whole: bool) -> bytes:
+        """Return the figures of a tenant in Prometheus' text format; `whole`: also those of the process, of all tenants."""
         with self._lock:
             at, figures = self._figures.get(tenant, (0.0, ""))
             if not figures or time.monotonic() - at > _KEPT:
                 figures = figures_text(agent)
                 self._figures[tenant] = (time.monotonic(), figures)
-        return (self._hook.text() + figures).encode()
+        return ((self._hook.text() if whole else "") + figures).encode()
 
 
 def figures_text(agent: Tenuto) -> str:

@@ -22,6 +22,8 @@ from tenuto.servers.http.problems import Refused
 PREFIX: Final = "/v1/"
 OF_ALL_TENANTS: Final = ("check", "stats")
 """Operations on the whole store."""
+_ANSWERING: Final = ("inbox list", "inbox show", "inbox history", "inbox acknowledge", "inbox answer", "inbox cancel")
+"""Operations for which the scope answer is enough; asking takes write."""
 _MAX_FIELDS: Final = 100
 _MAX_PARTS: Final = 1_000_000
 """Objects and lists in a body: decoded, an empty one takes 30 times the memory of its text."""
@@ -41,7 +43,7 @@ def scopes_of(operation: Operation) -> tuple[str, ...]:
     if operation.name in OF_ALL_TENANTS or operation.name.startswith(("notify ", "keys ")):
         return ()
     needed = ("write",) if operation.writes else ("read", "write")
-    return (*needed, "answer") if operation.name.startswith("inbox ") else needed
+    return (*needed, "answer") if operation.name in _ANSWERING else needed
 
 
 def method_of(operation: Operation) -> str:
