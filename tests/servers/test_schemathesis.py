@@ -23,6 +23,7 @@ def test_the_document_is_valid_json_schema(served: Any) -> None:
 
 
 @pytest.mark.scorecard(18)
+@pytest.mark.timeout(size(180, 1_800))
 def test_no_request_makes_the_server_fail_or_answer_off_the_document(served: Any, figures: Any) -> None:
     document = served.get("/openapi.json").json
     document["servers"] = [{"url": served.address}]
