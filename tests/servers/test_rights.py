@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from tenuto import AccessDenied, InvalidInput, Tenuto
+from tenuto import AccessDenied, InvalidInput, Tenuto, Waiting
 from tenuto.backends import connect
 from tenuto.backends.remote import wire
 from tenuto.kernel import codec, keys
 from tenuto.kernel.contract import Delete, Put
 from tenuto.kernel.transact import new_request
 from tenuto.servers.auth import Keys
+from tenuto.servers.http.problems import status_of
+from tenuto.wrappers.encrypt import new_key
 from tenuto.wrappers.observe import Observe
 
 SIGNING = keys.pack("inbox", "key")
@@ -69,6 +71,22 @@ def test_channels_are_written_by_admins_and_not_read_by_readers(served: Any) -> 
     with Tenuto("admin", served.address, api_key=served.key("admin")) as admin:
         admin.notify.to("bob", "https://example.com/bob", secret="env:HOOK")
     assert {one.name for one in own.notify.channels()} == {"ann", "bob"}
+
+
+def test_what_a_client_encrypted_itself_is_refused_with_a_sentence(served: Any) -> None:
+    with Tenuto("own key", served.address, api_key=served.token, encryption_key=new_key()) as agent:
+        agent.state.set("s", "k", "secret")
+        assert agent.state.get("s", "k") == "secret"
+    for reply in (
+        served.get("/v1/state/get?scope=s&key=k"),
+        served.get("/v1/resume"),
+        served.post("/v1/state/set", {"scope": "s", "key": "k", "value": 1}),
+    ):
+        assert (reply.status, reply.json["title"]) == (409, "Encrypted")
+
+
+def test_an_operation_that_waits_is_a_conflict_and_no_failure(served: Any) -> None:
+    assert status_of(Waiting("It waits for a person.")) == 409
 
 
 def test_the_server_itself_sends_no_request_to_an_address_of_a_client(served: Any) -> None:

@@ -108,8 +108,8 @@ class App:
             await self._answered(exchange, is_kernel=is_kernel)
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # noqa: BLE001 - a client never sees a traceback
-            if not isinstance(error, TenutoError):
+        except (Exception, errors.Paused) as error:  # noqa: BLE001 - a client never sees a traceback
+            if not isinstance(error, TenutoError | errors.Paused):
                 _log.exception("request %s failed", exchange.request_id)
                 error = errors.TenutoError("The server failed. Its log has the details, under the request id.")
             if not exchange.status:
@@ -124,14 +124,14 @@ class App:
                     else exchange.method == "POST",
                 )
 
-    async def _refuse(self, exchange: Exchange, error: TenutoError, *, is_kernel: bool) -> None:
+    async def _refuse(self, exchange: Exchange, error: TenutoError | errors.Paused, *, is_kernel: bool) -> None:
         status = status_of(error)
         headers = dict(error.headers) if isinstance(error, Refused) else {}
         if isinstance(error, AccessDenied) and exchange.access is None:
             status, headers["WWW-Authenticate"] = 401, 'Bearer realm="tenuto"'
         if status == 503:
             headers["Retry-After"] = "0" if isinstance(error, Stopping) else "1"
-        if is_kernel:
+        if is_kernel and isinstance(error, TenutoError):
             await exchange.reply(status, wire.error_body(error), wire.MEDIA, headers)
         else:
             body = msgspec.json.encode({**problem_of(error), "status": status, "request_id": exchange.request_id})
