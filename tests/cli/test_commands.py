@@ -100,7 +100,7 @@ def store(tmp_path: Path) -> str:
             "trip", [{"action": "search", "status": "completed", "result": ["TP1"]}, "book"], user="ann"
         )
         agent.memory.remember("Ann prefers aisle seats", user="ann", kind="preference")
-        agent.progress("trip", goal="Book a flight").plan("search")
+        agent.progress("trip", goal="Book a flight").plan(["search"])
         agent.progress("trip").write(path + ".read.md")
         agent.handoff.send("resolver", {"case": 7}, summary="a case")
         agent.notify.to("finance", "https://127.0.0.1:9/hook", secret="env:HOOK_SECRET")
@@ -383,6 +383,17 @@ def test_a_write_is_quiet(store: str) -> None:
     assert (asked.exit_code, asked.output) == (0, "pay-1\n"), "but for the id of what it has made"
     again = tenuto("state", "delete", "task", "none", "--yes", url=store)
     assert (again.exit_code, again.stdout, again.stderr) == (0, "", "nothing to do\n")
+
+
+def test_a_chain_of_handoffs_is_found_among_many(tmp_path: Path) -> None:
+    store = str(tmp_path / "store.db")
+    with Tenuto("triage", store) as agent:
+        for number in range(105):
+            with agent.correlation(f"case-{number}"):
+                agent.handoff.send("research", number)
+    found = json.loads(tenuto("handoff", "list", "--chain", "case-104", "--json", url=store).stdout)
+    assert [one["data"] for one in found] == [104]
+    assert tenuto("handoff", "list", "--chain", "case-104", "--status", "accepted", url=store).stderr == "none\n"
 
 
 def test_a_run_is_drawn(store: str) -> None:

@@ -100,6 +100,8 @@ def test_a_schema_that_tenuto_cannot_check_is_refused(agent: Tenuto) -> None:
         agent.handoff.send("x", {}, schema={"dependentSchemas": {}})
     with pytest.raises(InvalidInput, match="lists"):
         agent.handoff.send("x", {}, decisions="one text")
+    with pytest.raises(InvalidInput, match="must be lists"):
+        agent.handoff.send("x", {}, ruled_out=7)  # type: ignore[arg-type]
 
 
 def test_what_does_not_fit_the_receiver_goes_back_with_the_field_named(

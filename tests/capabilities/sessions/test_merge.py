@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from typing import Any
 
 import pytest
 
@@ -86,6 +87,11 @@ def test_a_conflict_without_a_judge_is_a_question(agent: Tenuto) -> None:
     assert merged.verdicts == [("price", 90, "finance", "the value of b")]
 
 
+def test_true_is_not_1_also_deep_inside(agent: Tenuto) -> None:
+    merged = agent.merge("flags", {"a": {"x": [True]}, "b": {"x": [1]}}, rules={"x": "newest"})
+    assert [one.field for one in merged.conflicts] == ["x"]
+
+
 def test_wrong_rules_and_results_are_refused(agent: Tenuto) -> None:
     for results, rules in (
         ({}, {}),
@@ -93,9 +99,14 @@ def test_wrong_rules_and_results_are_refused(agent: Tenuto) -> None:
         ({"a": {"x": 1}, "b": {"x": 2}}, {"x": "best"}),
         ({"a": {"x": 1}, "b": {"x": "y"}}, {"x": "min"}),
         ({"a": {"x": 1}, "b": {"x": 2}}, {"x": "union"}),
+        ({"a": {"x": 1}, "b": {"x": 2}}, "newest"),
     ):
         with pytest.raises(InvalidInput):
             agent.merge(f"wrong {rules}", results, rules=rules)  # type: ignore
+    wrong: Any
+    for wrong in (7, {"a": "now", "b": 1}, {"a": 1}):
+        with pytest.raises(InvalidInput, match="time"):
+            agent.merge("w", {"a": 1, "b": 2}, rules={"*": "newest"}, times=wrong)
     with pytest.raises(InvalidInput, match="judge"):
         agent.merge("w", {"a": 1, "b": 2}, judge=3)  # type: ignore
 

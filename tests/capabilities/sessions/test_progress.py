@@ -5,10 +5,12 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
-from tenuto import Conflict, InvalidInput, NotFound, Tenuto
+from tenuto import Conflict, InvalidInput, NotFound, Tenuto, Waiting
+from tenuto.capabilities.sessions.markdown import Markdown
 
 BY_HAND = """\
 # Progress: book-flight
@@ -332,6 +334,52 @@ def test_the_digest_has_what_matters_within_its_limit(agent: Tenuto) -> None:
         assert part in text
     with pytest.raises(InvalidInput, match="limit"):
         p.digest(10)
+
+
+def test_the_digest_has_the_questions_of_its_run_however_many_others_wait(agent: Tenuto) -> None:
+    for number in range(21):
+        agent.ask(f"another question {number}?")
+    for name in ("job", "workflow:job"):
+        with pytest.raises(Waiting), agent.run(name) as run:
+            run.ask(f"may {name} ship?")
+    text = agent.progress("job", goal="Ship").digest()
+    assert "may job ship?" in text
+    assert "may workflow:job ship?" in text
+    assert "another" not in text
+
+
+def test_a_long_plan_is_one_commit_and_is_not_parsed_again_for_each_item(
+    agent: Tenuto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[int] = []
+    places = Markdown._all_places
+    monkeypatch.setattr(Markdown, "_all_places", lambda doc: parsed.append(1) or places(doc))
+    p = agent.progress("long", goal="Ship")
+    p.plan([*(f"item {n}" for n in range(1_200)), "Item  1"])
+    features = tmp_path / "feature_list.json"
+    p.write(features)
+    done = [{**one, "passes": True} for one in json.loads(features.read_text())]
+    features.write_text(json.dumps([*done, {"description": "one more", "passes": True}]))
+    p.write(features)
+    assert len(parsed) < 30
+    assert len(p.get().items) == 1_201
+    assert all(one.done and one.evidence for one in p.get().items)
+    whats = [(one.what, one.text) for one in p.history()]
+    assert whats == [("added", "1200 items"), ("completed", "1201 items"), ("added", "one more")]
+
+
+def test_what_is_no_text_is_refused(agent: Tenuto, tmp_path: Path) -> None:
+    p = agent.progress("job", goal="Ship")
+    wrong: Any
+    for wrong in ("write the tests", 7, [7], [("item", 7)], [""], ["\ud800"]):
+        with pytest.raises(InvalidInput):
+            p.plan(wrong)
+    for call in (lambda: p.digest("all"), lambda: p.follow("run"), lambda: p.write(tmp_path), lambda: p.next("\ud800")):  # type: ignore[arg-type]
+        with pytest.raises(InvalidInput):
+            call()
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        agent.read_progress(tmp_path, "job")
+    assert p.get().items == []
 
 
 def test_the_digest_brings_memories_when_there_is_memory(agent: Tenuto) -> None:

@@ -18,8 +18,7 @@ _LIST: Final = 5
 
 def digest(info: ProgressInfo, questions: Sequence[str], memories: Sequence[str], limit: int) -> str:
     """Return the digest as Markdown of at most `limit` bytes, the most important parts first."""
-    if limit < _LEAST:
-        raise InvalidInput(f"limit must be at least {_LEAST} bytes, not {limit}.")
+    must_have_room(limit)
     done = [one for one in info.items if one.done]
     parts: list[tuple[str, list[str | None]]] = [
         ("Goal", [info.goal]),
@@ -39,6 +38,12 @@ def digest(info: ProgressInfo, questions: Sequence[str], memories: Sequence[str]
         if entries:
             text += _part(heading, entries, limit - _size(text))
     return text
+
+
+def must_have_room(limit: int) -> None:
+    """Raise `InvalidInput` unless a digest may have enough bytes."""
+    if type(limit) is not int or limit < _LEAST:
+        raise InvalidInput(f"limit must be at least {_LEAST} bytes, not {limit!r:.80}.")
 
 
 def _part(heading: str, entries: Sequence[str], room: int) -> str:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from tenuto.capabilities._core.base import commit as committed
 from tenuto.capabilities.leases import Lease
 from tenuto.capabilities.sessions import git, markdown
-from tenuto.capabilities.sessions.markdown import Entry, Markdown
+from tenuto.capabilities.sessions.markdown import Entry, Markdown, NewItem
 from tenuto.capabilities.sessions.three_way import Overlap, merge
 from tenuto.errors import Conflict, InvalidInput, NotFound
 from tenuto.kernel import codec, keys
@@ -222,13 +222,18 @@ def _text_of(place: Path) -> str | None:
         return place.read_bytes().decode()
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise InvalidInput(f"{place} cannot be read: {error.strerror}. Check the path.") from error
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{place} is not UTF-8 text: {error}. Convert it, then read it again.") from error
 
 
 def _replace(place: Path, text: str) -> None:
     """Write a file so that a reader, or a crash, finds the old text or the new one."""
-    place.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"{place.parent} cannot be made: {error.strerror}; the document is stored.") from error
     whole = place.resolve()  # replace what a symbolic link points to, not the link
     fresh = whole.with_name(f".{whole.name}.{os.getpid()}.new")
     try:
@@ -239,6 +244,10 @@ def _replace(place: Path, text: str) -> None:
         if whole.exists():
             fresh.chmod(whole.stat().st_mode)
         fresh.replace(whole)
+    except OSError as error:
+        raise InvalidInput(
+            f"{place} cannot be written: {error.strerror}; the document is stored. Correct this and repeat the call."
+        ) from error
     finally:
         with contextlib.suppress(FileNotFoundError):
             fresh.unlink()
@@ -267,28 +276,41 @@ def _features(text: str, place: Path) -> tuple[list[dict[str, Any]], Any]:
 def _absorb(doc: Markdown, features: list[dict[str, Any]], file: str) -> list[Entry]:
     """Add the features that are no items yet, and mark the items that pass."""
     entries: list[Entry] = []
+    proof, known = f"passes in {file}", doc.index()
+    new: dict[str, NewItem] = {}
+    done: dict[int, str] = {}
     for one in features:
-        item = doc.find(one["description"])
-        if item is None:
+        text, key = markdown.one_line(one["description"]), markdown.key_of(one["description"])
+        item = known.get(key)
+        if item is None and key not in new:
             steps = one.get("steps")
             test = "; ".join(map(str, steps)) if isinstance(steps, list) and steps else None
-            item = doc.add(one["description"], test)
-            entries.append(Entry("added", item.text, test))
-        if one.get("passes") and not item.done:
-            doc.tick(item, f"passes in {file}")
-            entries.append(Entry("completed", item.text, f"passes in {file}"))
+            new[key] = NewItem(text, test)
+            entries.append(Entry("added", text, test))
+        if not one.get("passes"):
+            continue
+        if item is not None and not item.done and item.number not in done:
+            done[item.number] = proof
+            entries.append(Entry("completed", item.text, proof))
+        elif item is None and not new[key].done:
+            new[key] = new[key]._replace(done=True, evidence=proof)
+            entries.append(Entry("completed", text, proof))
+    doc.tick_all(done)
+    if new:
+        doc.add_all([*new.values()])
     return entries or [Entry("started")]
 
 
 def _json_of(doc: Markdown, features: list[dict[str, Any]], whole: Any) -> str:
     """Return the feature list with the state of the items; other fields and the order stay."""
-    listed = {markdown.one_line(one["description"]).casefold() for one in features}
+    known = doc.index()
+    listed = {markdown.key_of(one["description"]) for one in features}
     for one in features:
-        item = doc.find(one["description"])
+        item = known.get(markdown.key_of(one["description"]))
         one["passes"] = item is not None and item.done
     features += [
         {"description": item.text, "steps": [item.test] if item.test else [], "passes": item.done}
         for item in doc.items()
-        if markdown.one_line(item.text).casefold() not in listed
+        if markdown.key_of(item.text) not in listed
     ]
     return json.dumps(features if whole is None else whole, ensure_ascii=False, indent=2) + "\n"

@@ -334,7 +334,7 @@ class Handoffs(Timed):
     ) -> _Sending:
         """Validate a handoff; return it with the checks and writes that send it."""
         summary, decisions, open_questions, ruled_out = notes
-        if any(isinstance(one, str) for one in (decisions, open_questions, ruled_out)):
+        if not all(isinstance(one, list | tuple) for one in (decisions, open_questions, ruled_out)):
             raise InvalidInput(
                 "decisions, open_questions and ruled_out must be lists of texts or data; nothing was sent."
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from tenuto.errors import InvalidInput, NotFound
@@ -53,6 +53,15 @@ class ProgressItem(NamedTuple):
     """What showed that it is done; None for an item that was ticked by hand."""
 
 
+class NewItem(NamedTuple):
+    """An item to add to a document."""
+
+    text: str
+    test: str | None = None
+    done: bool = False
+    evidence: str | None = None
+
+
 class Reasoned(NamedTuple):
     """A decision, or an option that was ruled out, with the reason."""
 
@@ -86,6 +95,7 @@ class Markdown:
 
     def __init__(self, text: str) -> None:
         self._lines: list[str] = _LINE.findall(text)
+        self._changed()
         self._ending = "\r\n" if self._lines and self._lines[0].endswith("\r\n") else "\n"
 
     @classmethod
@@ -149,7 +159,11 @@ class Markdown:
 
     def add(self, text: str, test: str | None = None, *, done: bool = False) -> ProgressItem:
         """Add an item after the last one; return it."""
-        text = must_have(text, "An item")
+        at = self.add_all([NewItem(text, test, done)])
+        return next(place.item for place in self._places() if place.line == at)
+
+    def add_all(self, items: Sequence[NewItem]) -> int:
+        """Add items after the last one; return the line of the first."""
         places = self._places()
         sections = {section.heading: section for section in self._sections() if section.part == "items"}
         ours = [one for one in places if any(s.heading < one.line < s.end for s in sections.values())] or places
@@ -158,34 +172,52 @@ class Markdown:
             assert last is not None
             indent, marker, at = last[1], _following(last[2]), ours[-1].end
         else:
-            section = next(iter(sections.values()), None) or self._create("items", None if done else "Steps")
+            heading = None if all(one.done for one in items) else "Steps"
+            section = next(iter(sections.values()), None) or self._create("items", heading)
             indent, marker, at = "", "1.", self._body_end(section)
-        lines = [f"{indent}{marker} [{'x' if done else ' '}] {text}"]
-        if test is not None:
-            lines.append(f"{indent}{' ' * (len(marker) + 1)}- Test: {one_line(test)}")
+        lines: list[str] = []
+        for one in items:
+            lines.append(f"{indent}{marker} [{'x' if one.done else ' '}] {must_have(one.text, 'An item')}")
+            details = {"Test": None if one.test is None else one_line(one.test), "Evidence": one.evidence}
+            below = indent + " " * (len(marker) + 1)
+            lines += [f"{below}- {name}: {text}" for name, text in details.items() if text is not None]
+            marker = _following(marker)
         self._insert(at, lines)
-        return next(place.item for place in self._places() if place.line == at)
+        return at
+
+    def index(self) -> dict[str, ProgressItem]:
+        """Return the items by `key_of` their text: of equal ones the first open one, else the first."""
+        found: dict[str, ProgressItem] = {}
+        for one in self.items():
+            before = found.get(key_of(one.text))
+            if before is None or (before.done and not one.done):
+                found[key_of(one.text)] = one
+        return found
 
     def find(self, item: str | int) -> ProgressItem | None:
         """Return an item by number or text: the first open one, else the first one that is done."""
         if isinstance(item, int):
             found = [one for one in self.items() if one.number == item]
         else:
-            wanted = one_line(item).casefold()
-            found = [one for one in self.items() if one_line(one.text).casefold() == wanted]
-        return next((one for one in found if not one.done), found[0] if found else None)
+            return self.index().get(key_of(item))
+        return found[0] if found else None
 
     def tick(self, item: ProgressItem, evidence: str) -> ProgressItem:
         """Mark an item as done and write its evidence below it; return it."""
-        place = next((one for one in self._places() if one.item.number == item.number), None)
-        if place is None:
+        if not any(place.item.number == item.number for place in self._places()):
             raise NotFound(f"There is no item {item.number}. Read the items with p.get().")
-        line = self._lines[place.line]
-        box = line.index("[", len(line) - len(line.lstrip()))
-        self._lines[place.line] = line[: box + 1] + "x" + line[box + 2 :]
-        indent = " " * (len(line[:box].expandtabs(4)))
-        self._insert(place.end, [f"{indent}- Evidence: {evidence}"])
+        self.tick_all({item.number: evidence})
         return self._places()[item.number - 1].item
+
+    def tick_all(self, evidence: Mapping[int, str]) -> None:
+        """Mark the items of these numbers as done, and write the evidence below each."""
+        for place in reversed(self._places()):  # from the end, so that the lines of the others keep their numbers
+            if place.item.number in evidence:
+                line = self._lines[place.line]
+                box = line.index("[", len(line) - len(line.lstrip()))
+                self._lines[place.line] = line[: box + 1] + "x" + line[box + 2 :]
+                indent = " " * (len(line[:box].expandtabs(4)))
+                self._insert(place.end, [f"{indent}- Evidence: {evidence[place.item.number]}"])
 
     def write(self, part: Part, text: str | None) -> None:
         """Replace the text of a part; None writes "None" if the part exists."""
@@ -199,6 +231,7 @@ class Markdown:
         while first < last and not self._bare(first).strip():
             first += 1
         del self._lines[first:last]
+        self._changed()
         self._insert(first, lines)
 
     def bullet(self, part: Part, text: str, key: str | None = None) -> None:
@@ -209,6 +242,7 @@ class Markdown:
             if found and key is not None and found[1].partition(":")[0].strip() == key:
                 start = found.start(1)
                 self._lines[at] = self._lines[at][:start] + text + self._end_of(at)
+                self._changed()
                 return
             if found and key is None and found[1] == text:
                 return
@@ -222,10 +256,16 @@ class Markdown:
     def _end_of(self, at: int) -> str:
         return self._lines[at][len(self._bare(at)) :]
 
+    def _changed(self) -> None:
+        """Forget what was read of the lines: they have changed."""
+        self._read_sections: list[_Section] | None = None
+        self._read_places: list[_Place] | None = None
+
     def _insert(self, at: int, lines: Sequence[str]) -> None:
         if at and not self._lines[at - 1].endswith("\n"):
             self._lines[at - 1] += self._ending
         self._lines[at:at] = [line + self._ending for line in lines]
+        self._changed()
 
     def _code(self) -> Iterator[tuple[int, bool]]:
         """Yield each line's number, and whether it is part of a fenced code block; a fence without an end is text."""
@@ -250,6 +290,11 @@ class Markdown:
                 yield at, len(found[1]), found[2] or ""
 
     def _sections(self) -> list[_Section]:
+        if self._read_sections is None:
+            self._read_sections = self._all_sections()
+        return self._read_sections
+
+    def _all_sections(self) -> list[_Section]:
         headings = [
             (at, level, _PART_OF.get(title.strip().rstrip(":").casefold()) if level > 1 else None)
             for at, level, title in self._headings()
@@ -264,6 +309,11 @@ class Markdown:
         return next((one for one in self._sections() if one.part == part), None)
 
     def _places(self) -> list[_Place]:
+        if self._read_places is None:
+            self._read_places = self._all_places()
+        return self._read_places
+
+    def _all_places(self) -> list[_Place]:
         text_only = [one for one in self._sections() if one.part not in (None, "items")]
         found: list[_Place] = []
         lines = [(at, code) for at, code in self._code() if not any(s.heading < at < s.end for s in text_only)]
@@ -326,10 +376,19 @@ def one_line(text: Any) -> str:
     return " ".join(str(text).split())
 
 
+def key_of(text: str) -> str:
+    """Return what two texts of the same item have in common."""
+    return one_line(text).casefold()
+
+
 def must_have(text: Any, what: str) -> str:
     """Return a text as one line; `InvalidInput` if it is empty or no text."""
     if not isinstance(text, str) or not text.strip():
         raise InvalidInput(f"{what} must be a text that is not empty, not {text!r:.80}.")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"{what} must be valid Unicode, not {text!r:.80}: {error.reason}.") from error
     return one_line(text)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, get_args
 
+from tenuto.capabilities._core.schemas import same
 from tenuto.capabilities.runs import Engine, Run, Step, run_step, to_stored
 from tenuto.errors import InvalidInput
 from tenuto.kernel import codec, keys
@@ -110,7 +111,7 @@ def _merged(
     for field in dict.fromkeys(field for one in by_source.values() for field in one):
         values = {source: one[field] for source, one in by_source.items() if field in one}
         first = next(iter(values.values()))
-        if all(_same(first, other) for other in values.values()):
+        if all(same(first, other) for other in values.values()):
             value[field] = first
             continue
         conflict = MergeConflict(field, values)
@@ -172,7 +173,7 @@ def _union(field: str, values: dict[str, Any]) -> list[Any] | None:
         return [set().union(*values.values())]
     found: list[Any] = []
     for one in values.values():
-        found += [inner for inner in one if not any(_same(inner, there) for there in found)]
+        found += [inner for inner in one if not any(same(inner, there) for there in found)]
     return [found]
 
 
@@ -216,6 +217,8 @@ def _valid(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rules(rules: Mapping[str, Rule]) -> Mapping[str, Rule]:
+    if not isinstance(rules, Mapping):
+        raise InvalidInput(f"rules must be a dict of a rule for each field, not {rules!r:.80}.")
     for field, rule in rules.items():
         if not callable(rule) and rule not in get_args(RuleName):
             known = ", ".join(get_args(RuleName))
@@ -224,14 +227,12 @@ def _rules(rules: Mapping[str, Rule]) -> Mapping[str, Rule]:
 
 
 def _time(times: Mapping[str, datetime | float], source: str) -> float:
-    if source not in times:
+    if not isinstance(times, Mapping) or source not in times:
         raise InvalidInput(f"times has no entry for {source!r}. Give the time of each result, or leave times out.")
     at = times[source]
+    if isinstance(at, bool) or not isinstance(at, datetime | int | float):
+        raise InvalidInput(f"The time of {source!r} must be a datetime or seconds, not {at!r:.80}.")
     return at.timestamp() if isinstance(at, datetime) else float(at)
-
-
-def _same(one: Any, other: Any) -> bool:
-    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
 
 
 def _name(fn: Any) -> str:

@@ -21,7 +21,7 @@ from tenuto.capabilities._core.renewal import Renewer
 from tenuto.capabilities.people import Inbox
 from tenuto.capabilities.runs import RunRecord, to_stored
 from tenuto.capabilities.sessions import digest, files, markdown, report
-from tenuto.capabilities.sessions.markdown import Entry, Markdown, Part, ProgressItem, Reasoned
+from tenuto.capabilities.sessions.markdown import Entry, Markdown, NewItem, Part, ProgressItem, Reasoned
 from tenuto.capabilities.workflows import Workflow
 from tenuto.errors import Conflict, InvalidInput, NotFound
 from tenuto.kernel import codec, keys
@@ -32,6 +32,9 @@ from tenuto.kernel.work import Sleep, Work, on_store
 
 _INDEX: Final = keys.pack("progress", "index")
 _PAGE: Final = 500
+_AT_ONCE: Final = 500
+_ALONE: Final = 50
+"""Above so many entries of the history, those of a kind with more than `_ALONE` become one: a commit takes 1,000 writes."""
 Recall = Callable[[str], Sequence[str]]
 """Return the best memories for a question, as texts."""
 
@@ -181,11 +184,14 @@ class Progress(Timed):
 
         An item is a text, or a text with its acceptance test. Repeating the call adds nothing.
         """
-        wanted = [(one, None) if isinstance(one, str) else (one[0], one[1]) for one in items]
+        wanted = _planned(items)
 
         def planned(doc: Markdown) -> list[Entry]:
-            new = [(text, test) for text, test in wanted if doc.find(markdown.must_have(text, "An item")) is None]
-            return [Entry("added", doc.add(text, test).text, test) for text, test in new]
+            known = doc.index()
+            new = [one for key, one in wanted.items() if key not in known]
+            if new:
+                doc.add_all(new)
+            return [Entry("added", one.text, one.test) for one in new]
 
         doc = yield from self._change(planned)
         return doc.items()
@@ -329,12 +335,39 @@ class Progress(Timed):
         value = codec.encode([text, self._context.writer, self._context.kernel.now()])
         index = _INDEX + keys.named(self.name, "progress")
         first: list[Write] = [Put(index, codec.encode(None))] if stored.version == 0 else []
-        lines = [Append(self._stream, codec.encode([*stamp(self._context), *entry])) for entry in entries]
+        lines = [Append(self._stream, codec.encode([*stamp(self._context), *entry])) for entry in _few(entries)]
         return [Put(self._key, value), *first, *lines]
 
     def __repr__(self) -> str:
         """Name the document."""
         return f"<progress {self.name!r}>"
+
+
+def _planned(items: Iterable[str | tuple[str, str]]) -> dict[str, NewItem]:
+    """Return the items to plan, validated, by `key_of` their text."""
+    found: dict[str, NewItem] = {}
+    if isinstance(items, str | bytes) or not isinstance(items, Iterable):
+        raise InvalidInput(f"items must be a list of texts, not {items!r:.80}; nothing was written.")
+    for one in items:
+        pair = isinstance(one, tuple | list) and len(one) == 2
+        text, test = (one[0], one[1]) if pair else (one, None)
+        if test is not None:
+            test = markdown.must_have(test, "An acceptance test")
+        new = NewItem(markdown.must_have(text, "An item"), test)
+        found.setdefault(markdown.key_of(new.text), new)
+    return found
+
+
+def _few(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """Return the entries; if there are too many for a commit, those of a frequent kind as one."""
+    if len(entries) <= _AT_ONCE:
+        return entries
+    found: list[Entry] = []
+    for what in dict.fromkeys(one.what for one in entries):
+        some = [one for one in entries if one.what == what]
+        texts = [one.text for one in some]
+        found += some if len(some) <= _ALONE else [Entry(what, f"{len(some)} items", texts)]
+    return found
 
 
 def names(context: Context) -> list[str]:

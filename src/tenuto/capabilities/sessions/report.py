@@ -7,8 +7,9 @@ from typing import Any, Final, NamedTuple
 
 from tenuto.capabilities.runs import RunRecord, StepInfo
 from tenuto.capabilities.sessions import markdown
-from tenuto.capabilities.sessions.markdown import Entry, Markdown
+from tenuto.capabilities.sessions.markdown import Entry, Markdown, NewItem
 from tenuto.capabilities.workflows import Workflow
+from tenuto.errors import InvalidInput
 
 _OURS: Final = ("Run ", "Workflow ")
 """How a blocker begins that was written here, and is removed here."""
@@ -22,20 +23,32 @@ class _Line(NamedTuple):
 
 def follow(doc: Markdown, source: RunRecord | Workflow) -> list[Entry]:
     """Bring a document up to date with a run or workflow: new items, items that are done, blocker, next action."""
+    if not isinstance(source, Workflow | RunRecord):
+        raise InvalidInput(
+            f"A document follows a run's record or a workflow, not {source!r:.80}. Pass agent.runs.get(id)."
+        )
     if isinstance(source, Workflow):
         lines, blocker, name = _of_workflow(source), _workflow_blocker(source), f"Workflow {source.name!r}"
     else:
         lines, blocker, name = _of_run(source), _run_blocker(source), f"Run {source.id!r}"
     entries: list[Entry] = []
+    known = doc.index()
+    new: dict[str, NewItem] = {}
+    done: dict[int, str] = {}
     for line in lines:
-        item = doc.find(line.text)
-        if item is None:
-            item = doc.add(line.text, done=line.done)
-            entries.append(Entry("added", item.text))
-            item = item._replace(done=False)  # its evidence is still to be written
-        if line.done and not item.done:
-            doc.tick(item, markdown.shown(line.evidence))
+        key, text = markdown.key_of(line.text), markdown.must_have(line.text, "An item")
+        proof = markdown.shown(line.evidence) if line.done else None
+        item = known.get(key)
+        if item is None and key not in new:
+            new[key] = NewItem(text, None, line.done, proof)
+            entries.append(Entry("added", text))
+            entries += [Entry("completed", text, line.evidence)] if line.done else []
+        elif item is not None and proof is not None and not item.done and item.number not in done:
+            done[item.number] = proof
             entries.append(Entry("completed", item.text, line.evidence))
+    doc.tick_all(done)
+    if new:
+        doc.add_all([*new.values()])
     if doc.paragraph("goal") is None:
         doc.write("goal", f"{name} completes")
         entries.append(Entry("goal", f"{name} completes"))

@@ -13,6 +13,7 @@ from typing import Final, Self
 
 from tenuto.capabilities._core.base import Timed
 from tenuto.capabilities.sessions import files
+from tenuto.capabilities.sessions.digest import must_have_room
 from tenuto.capabilities.sessions.handoffs import HandoffInfo, Handoffs
 from tenuto.capabilities.sessions.markdown import Entry, Markdown, one_line
 from tenuto.capabilities.sessions.progress import Progress, ProgressInfo
@@ -55,6 +56,7 @@ class Session(Timed):
     @on_store
     def open(self) -> Work[None]:
         """Begin the session: take in the file, commit what a killed session left uncommitted, and make the digest."""
+        must_have_room(self._limit)
         if self._file is not None and Path(self._file).exists():
             if self._commit:  # before the next change, so that each change has its own commit
                 yield from files.write_file(self.progress, self._file, commit=True)
