@@ -13,9 +13,9 @@ from standardwebhooks import Webhook
 from support.long import size
 from support.receivers import Receiver, http_receiver, smtp_receiver
 
-from tenuto import Conflict, InvalidInput, NotFound, Tenuto
+from tenuto import Conflict, Damaged, InvalidInput, NotFound, Tenuto
 from tenuto.capabilities.people import question_key
-from tenuto.kernel.contract import Delete
+from tenuto.kernel.contract import Delete, Put
 from tenuto.kernel.work import perform
 
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()
@@ -260,6 +260,18 @@ def test_a_missing_secret_is_an_error_of_the_delivery_and_loses_nothing(agent: T
     assert agent.notify.deliver() == 0
     assert "NO_SUCH_SECRET is not set" in str(agent.notify.outbox()[0].error)
     assert agent.notify.remove("ann") == 1
+
+
+def test_a_notification_that_cannot_be_read_keeps_no_other_one_waiting(agent: Tenuto, receiver: Receiver) -> None:
+    agent.notify.to("ann", receiver.url, secret="env:HOOK_SECRET")
+    asked = [agent.ask(f"Pay {n}?", to="ann") for n in range(3)]
+    first, second, _ = agent.notify.outbox()
+    agent.kernel.commit([], [Put(first.key, b"no notification")])
+    broken = next(one for one in asked if one.id == second.question)
+    agent.kernel.commit([], [Put(question_key(broken.id), b"no question")])
+    with pytest.raises(Damaged):
+        agent.notify.deliver()
+    assert len(receiver.got) == 1
 
 
 def test_a_secret_is_taken_without_its_newline_and_never_told(

@@ -33,6 +33,7 @@ from tenuto.capabilities.people.questions import (
     said,
     stored_answer,
 )
+from tenuto.capabilities.people.times import counted
 from tenuto.capabilities.people.tokens import Approval, new_token, read_token
 from tenuto.errors import Conflict, InvalidInput, NotFound
 from tenuto.kernel import codec, keys
@@ -288,7 +289,8 @@ class Inbox(Timed):
             checks, writes = [*checks, *guards, *more_checks], [*writes, *learned]
             if approval is not None:
                 checks.append(Check(approval.used_key, 0))
-                writes.append(Put(approval.used_key, codec.encode(None)))
+                left = approval.expires_at.timestamp() - self._kernel.now()  # after that it is refused anyway
+                writes.append(Put(approval.used_key, codec.encode(None), max(left, 0.0) + 3_600.0))
             try:
                 yield from commit_once(self._kernel, checks, writes)
             except Conflict:
@@ -328,7 +330,7 @@ class Inbox(Timed):
         return (yield from self._token(question_id, by, expires))
 
     def _token(self, question_id: str, by: str, expires: Duration) -> Work[str]:
-        until = self._kernel.now() + seconds(expires, "expires")
+        until = counted(self._kernel.now(), seconds(expires, "expires"), None)
         return (yield from new_token(self._context, question_id, keys.name(by, "by"), until))
 
     def approval(self, token: str) -> Approval:

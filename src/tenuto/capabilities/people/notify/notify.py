@@ -25,7 +25,7 @@ from tenuto.capabilities.people.notify.channels import (
 from tenuto.capabilities.people.notify.messages import Message
 from tenuto.capabilities.people.notify.outbox import Notice
 from tenuto.capabilities.people.questions import Question
-from tenuto.errors import NotFound
+from tenuto.errors import Closed, NotFound, StorageUnavailable, TenutoError
 from tenuto.kernel.contract import Delete, Put, Write
 from tenuto.kernel.transact import commit_once
 from tenuto.kernel.work import Call, Store, Work, on_caller, on_store
@@ -115,14 +115,25 @@ class Notify(Timed):
         return (yield from self._delivering(limit, math.inf))
 
     def _delivering(self, limit: int, patience: float) -> Work[int]:
-        """Deliver what is due, for about `patience` seconds; a channel that fails gets no other message in this call."""
+        """Deliver what is due, for about `patience` seconds; a channel that fails gets no other message in this call.
+
+        One that cannot be read keeps no other one waiting: the first error is raised after the others.
+        """
         count, down = 0, set[str]()
+        broken: TenutoError | None = None
         until = time.monotonic() + patience
         found = yield Store(lambda: outbox.due(self._kernel, self._kernel.now(), limit))
-        for notice, version in found:
+        for record in found:
             if time.monotonic() >= until:
                 break
-            taken = yield Store(self._claimed(notice, version, wait=notice.channel in down))
+            try:
+                notice = outbox.notice_of(record)
+                taken = yield Store(self._claimed(notice, record.version, wait=notice.channel in down))
+            except (Closed, StorageUnavailable):
+                raise
+            except TenutoError as error:
+                broken = broken or error
+                continue
             if taken is None:
                 continue
             mine, held, channel, message = taken
@@ -133,6 +144,8 @@ class Notify(Timed):
             else:
                 down.add(notice.channel)
                 yield Store(outbox.failed(self._context, mine, held, problem))
+        if broken is not None:
+            raise broken
         return count
 
     def _claimed(

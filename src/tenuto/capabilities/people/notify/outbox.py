@@ -90,24 +90,24 @@ def _put(notice: Notice) -> Put:
     return Put(notice.key, codec.encode(list(notice)))
 
 
-def _notice(record: Record) -> Notice:
+def notice_of(record: Record) -> Notice:
+    """Return the notification of a record."""
     return Notice(*codec.decode(record.value))
 
 
 def waiting(kernel: Backend) -> list[Notice]:
     """Return the notifications that wait for delivery, the earliest first."""
-    return [_notice(record) for record in scan_all(kernel, _OUTBOX)]
+    return [notice_of(record) for record in scan_all(kernel, _OUTBOX)]
 
 
 def dead(kernel: Backend) -> list[Notice]:
     """Return the notifications that were given up, oldest first."""
-    return [_notice(record) for record in scan_all(kernel, _DEAD)]
+    return [notice_of(record) for record in scan_all(kernel, _DEAD)]
 
 
-def due(kernel: Backend, now: float, limit: int) -> list[tuple[Notice, int]]:
-    """Return the notifications that are due, with their versions."""
-    found = [(_notice(record), record.version) for record in kernel.scan(_OUTBOX, limit=limit)]
-    return [(one, version) for one, version in found if one.due.timestamp() <= now]
+def due(kernel: Backend, now: float, limit: int) -> list[Record]:
+    """Return the records of the notifications that are due."""
+    return [record for record in kernel.scan(_OUTBOX, limit=limit) if int(keys.unpack(record.key)[-2]) <= now * 1000]
 
 
 def claim(
@@ -150,7 +150,7 @@ def forget(context: Context, questions: Collection[str]) -> Work[None]:
     """Remove the notifications about these questions, which hold their details, also the dead ones."""
     for prefix in (_OUTBOX, _DEAD):
         for record in list(scan_all(context.kernel, prefix)):
-            if _notice(record).question in questions:
+            if notice_of(record).question in questions:
                 yield from commit_once(context.kernel, [], [Delete(record.key)])
 
 
@@ -187,7 +187,7 @@ def _settled(context: Context, notice: Notice, version: int, writes: Sequence[Wr
 def revive(context: Context, notice_id: str) -> Work[None]:
     """Put a dead notification back into the outbox, with all its attempts."""
     for record in scan_all(context.kernel, _DEAD):
-        notice = _notice(record)
+        notice = notice_of(record)
         if notice.id == notice_id:
             again = notice._replace(due=moment(context.kernel.now()), attempts=0)
             yield from commit_once(
