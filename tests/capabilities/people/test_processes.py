@@ -1,6 +1,7 @@
 """People across processes and event loops: two processes answer, a worker escalates, the async face does the same."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.long import size
+from support.http_server import SharedClock
+from support.long import LONG, size
+from support.receivers import http_receiver
 from support.stores import kinds, new_url
 
 from tenuto import AsyncTenuto, Blocked, Tenuto, Waiting
@@ -41,6 +44,53 @@ def test_of_two_processes_one_answers_each_question(kind: str, request: pytest.F
         assert sorted(answered["ann"] + answered["bob"]) == sorted(asked), "each was answered by exactly one"
         for name, ids in answered.items():
             assert all(agent.inbox.get(one).by == name for one in ids)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", kinds("sqlite", *(["postgres", "valkey"] if LONG else [])))
+def test_replicas_escalate_and_notify_once_while_the_receiver_is_down_for_an_hour(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOOK_SECRET", "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3")
+    clock = SharedClock()
+    clock.share(tmp_path / "clock")
+    url = new_url(kind, request, tmp_path / "store.db")
+    with http_receiver() as receiver, Tenuto("asker", url, clock=clock) as agent:
+        agent.notify.to("lead", receiver.url, secret="env:HOOK_SECRET")
+        asked = [agent.ask(f"Pay {n}?", to="ann", deadline="24h", escalate=["lead"]).id for n in range(size(10, 200))]
+        words = [sys.executable, str(WORKER.with_name("worker_replica.py")), url]
+        replicas = [
+            subprocess.Popen(
+                [*words, f"r{n}", str(tmp_path / "clock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            for n in range(size(3, 10))
+        ]
+
+        def all_work(seconds: float) -> int:
+            """Advance the clock, let all replicas work at once, and return how many timers they fired."""
+            clock.advance(seconds)
+            for one in replicas:
+                print(file=one.stdin, flush=True)
+            return sum(int(str(one.stdout.readline()).split()[0]) for one in replicas)  # type: ignore[union-attr]
+
+        assert {one.stdout.readline() for one in replicas} == {"ready\n"}  # type: ignore[union-attr]
+        receiver.status = 503
+        assert all_work(24 * 3_600 + 1) == len(asked)
+        dead = replicas.pop()
+        dead.kill()  # the others do its part
+        dead.communicate()
+        for _ in range(4):
+            all_work(900)
+        assert receiver.got == []
+        receiver.status = 204
+        while agent.notify.outbox():
+            all_work(60)
+        told = [json.loads(body)["data"]["id"] for _, body in receiver.got]
+        assert sorted(told) == sorted(asked), "each was told of once"
+        for one in asked:
+            assert [event.what for event in agent.inbox.history(one)] == ["asked", "escalated", "notified"]
+        for one in replicas:
+            one.communicate(timeout=60)
 
 
 class Until:
