@@ -214,6 +214,17 @@ def test_a_chain_is_followed_by_its_correlation_id(client: Callable[..., Tenuto]
     assert (second.previous, second.thread, last.correlation_id) == (first.id, "t", "req-17")
 
 
+def test_a_case_may_go_back_and_forth_for_ever(client: Callable[..., Tenuto]) -> None:
+    agents = [client("triage department"), client("research department")]
+    with agents[0].correlation("case-1"):
+        agents[0].handoff.send(agents[1].name, 0, key="case-1")
+    for turn in range(1, 60):  # the ids, made of each other, become too long for a key
+        received = agents[turn % 2].handoff.receive()
+        assert received is not None
+        received.forward(agents[1 - turn % 2].name, turn)
+    assert [one.data for one in agents[0].handoff.chain("case-1")] == [*range(60)]
+
+
 def test_a_forked_thread_shows_the_receiver_what_was_said_until_then(client: Callable[..., Tenuto]) -> None:
     triage = client("triage")
     triage.thread("t").append({"role": "user", "content": "one"})

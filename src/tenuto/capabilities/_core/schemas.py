@@ -168,11 +168,19 @@ class _Checking:
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
+        self._found: dict[tuple[int, int, str], list[str]] = {}
+        """By schema and value: references that branch would check the same pair again and again."""
 
-    def of(self, schema: Any, value: Any, path: str, depth: int) -> list[str]:  # noqa: C901, PLR0912 - the keywords
+    def of(self, schema: Any, value: Any, path: str, depth: int) -> list[str]:
         """Return what in a value does not fit."""
         if depth > _MOST:
             return [f"{path}: is nested too deep"]
+        pair = (id(schema), id(value), path)
+        if pair not in self._found:
+            self._found[pair] = self._checked(schema, value, path, depth)
+        return self._found[pair]
+
+    def _checked(self, schema: Any, value: Any, path: str, depth: int) -> list[str]:  # noqa: C901, PLR0912 - the keywords
         if schema is True:
             return []
         if schema is False:

@@ -13,6 +13,7 @@ after a crash between them the same key finds the fork again.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import secrets
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -35,6 +36,7 @@ HandoffStatus = Literal["pending", "accepted", "rejected", "withdrawn"]
 _RECORD: Final = keys.pack("handoffs", "record")
 _PENDING: Final = keys.pack("handoffs", "pending")
 _CHAIN: Final = keys.pack("handoffs", "chain")
+_LONGEST: Final = 512
 
 
 class HandoffInfo(NamedTuple):
@@ -135,7 +137,7 @@ class Handoff(Timed):
             schema,
             (summary, decisions, open_questions, ruled_out),
             thread or self.thread,
-            f"{self.id}>{keys.name(to, 'receiver')}"[-512:],
+            _fitting(f"{self.id}>{keys.name(to, 'receiver')}"),
             self.info,
         )
         yield from self._answer("accepted", None, next_one)
@@ -206,7 +208,7 @@ class Handoffs(Timed):
         """
         name = keys.name(to, "receiver")
         inside = current_step.get()
-        chosen = key if key is not None else None if inside is None else f"{inside.key}>{name}"[-512:]
+        chosen = key if key is not None else None if inside is None else _fitting(f"{inside.key}>{name}")
         handoff_id = secrets.token_hex(8) if chosen is None else keys.name(chosen, "key")
         if thread is not None and fork:
             thread = yield from self._fork(thread, handoff_id)
@@ -373,7 +375,7 @@ class Handoffs(Timed):
 
     def _fork(self, thread: str, handoff_id: str) -> Work[str]:
         """Fork a thread for a handoff, once; return the fork's id."""
-        forked = f"{keys.name(thread, 'thread')}:{handoff_id}"[-512:]
+        forked = _fitting(f"{keys.name(thread, 'thread')}:{handoff_id}")
         with contextlib.suppress(Conflict):  # made before a crash, or by a call with the same key
             yield from work_of(Thread(self._threads, thread, user=None, ttl=None).fork)(forked)
         return forked
@@ -414,6 +416,13 @@ class Handoffs(Timed):
             record = self._kernel.read([_RECORD + keys.pack(one)])[0]
             if record is not None:
                 yield record
+
+
+def _fitting(name: str) -> str:
+    """Return a name that is made of others; of one that is too long a digest and its end."""
+    if len(name) <= _LONGEST:
+        return name
+    return f"{hashlib.blake2b(name.encode(), digest_size=16).hexdigest()}{name[-64:]}"
 
 
 def _order(info: HandoffInfo) -> int:
