@@ -77,7 +77,7 @@ peers: $(READY)
 	$(PYTHON) -m venv $(VENV)-bench
 	$(VENV)-bench/bin/python $(PIP_INSTALL) -r bench/requirements.txt hatchling editables
 	$(VENV)-bench/bin/python $(PIP_INSTALL) --no-build-isolation -e .
-	$(VENV)-bench/bin/python -m bench history langgraph sessions steps tasks
+	$(VENV)-bench/bin/python -m bench history langgraph sessions steps tasks growth
 
 # The adapters whose frameworks are too large for the lock file, in environments of their own: about 1 GB.
 frameworks: $(READY)

@@ -48,6 +48,19 @@ def test_it_is_taken_where_it_can_be(server: Any, schema: str) -> None:
     store.close()
 
 
+def test_a_store_of_the_format_before_gets_the_function_that_appends_under_a_lease(server: Any, schema: str) -> None:
+    store = pg_server.backend(server, schema)
+    store.commit([], [Put(A, b"v"), Append(LOG, b"e")])
+    store.close()
+    server.execute(f'DROP FUNCTION "{schema}".commit_one_v1')
+    server.execute(f'DELETE FROM "{schema}".migrations WHERE number = 4')
+
+    store = pg_server.backend(server, schema)
+    assert store.commit([Check(A, 1)], [Append(LOG, b"e")]).versions == (2,)
+    assert store.read([A])[0].version == 1
+    store.close()
+
+
 def test_a_request_is_known_known_for_another_commit_or_too_old(server: Any, schema: str) -> None:
     clock = HeldClock()
     store = pg_server.backend(server, schema, clock=clock)

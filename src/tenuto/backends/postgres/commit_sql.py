@@ -277,8 +277,8 @@ BEGIN
 END $body$;
 """
 
-_ONE: Final = """
-CREATE FUNCTION {schema}.commit_one_v1(
+ONE_SQL: Final = """
+CREATE OR REPLACE FUNCTION {schema}.commit_one_v1(
     p_tenant text,
     p_now double precision,     -- NULL: the server's clock
     p_full boolean,             -- durable before it returns
@@ -405,4 +405,4 @@ BEGIN
 END $body$;
 """
 
-COMMIT_SQL: Final = _ANY + _ONE
+COMMIT_SQL: Final = _ANY + ONE_SQL

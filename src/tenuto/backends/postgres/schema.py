@@ -10,9 +10,9 @@ distributed by it; a key is stored without its tenant. A commit is one call of a
 * It decides everything before it writes. It rejects a commit by raising a SQLSTATE of its own.
 * It locks a request id before looking it up, so a repeated request waits for the first one to end.
 
-`MIGRATIONS` is append-only, and a published function never changes: a new behaviour is a new function
-(`commit_v2`) next to the old one, so that two versions of the library can share a database during a rolling
-deploy. `min_reader` and `min_writer` are the oldest formats that may still open the store.
+`MIGRATIONS` is append-only, and a published function never changes what it does for calls that it knows: another
+behaviour is a new function (`commit_v2`) next to the old one, so that two versions of the library can share a database
+during a rolling deploy. `min_reader` and `min_writer` are the oldest formats that may still open the store.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from tenuto.backends.postgres.commit_sql import COMMIT_SQL
+from tenuto.backends.postgres.commit_sql import COMMIT_SQL, ONE_SQL
 from tenuto.errors import InvalidInput
 
 CONFLICT: Final = "TN001"
@@ -152,6 +152,8 @@ MIGRATIONS: list[Migration] = [
         1,
         1,
     ),
+    # The same function, and it can append under a lease: clients that never ask for that see no difference.
+    Migration(4, "append under a lease", ONE_SQL, 1, 1),
 ]
 
 _SETUP: Final = """
