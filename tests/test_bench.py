@@ -9,6 +9,8 @@ import pytest
 from bench.calls import KINDS
 from bench.child import Child
 from bench.compare import Contender, Round
+from bench.measure import Row, Table, show
+from bench.summary import summary
 
 
 @pytest.mark.slow
@@ -45,3 +47,14 @@ def test_ratios_are_of_totals_but_for_the_median(tmp_path: Path) -> None:
         "processor": "2.00",
         "written": "2.00",
     }
+
+
+def test_the_summary_has_a_line_for_each_topic_and_each_missed_goal(capsys: pytest.CaptureFixture[str]) -> None:
+    judged = [Row("set", ratio="2.3x", target="<= 2.1x", met=False), Row("get", ratio="2x", target="<= 2.5x", met=True)]
+    show(summary({"set": (Table("Values", judged), [1.5]), "start": (Table("Start", [Row("python")]), [2.0])}))
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in lines if line][2:] == [
+        ["set: Values", "1.5", "1 of 2", "", ""],
+        ["- set", "", "", "2.3x", "<= 2.1x"],
+        ["start: Start", "2.0", "", "", ""],
+    ]
