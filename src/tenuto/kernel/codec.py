@@ -103,7 +103,6 @@ def _may_hold_nan(body: bytes) -> bool:
     return at >= 0 and (body.find(b"\xcb\x7f", at) >= 0 or body.find(b"\xcb\xff", at) >= 0)
 
 
-_MARK: Final = bytes([_HELD])  # precedes each reference
 _FLOAT: Final = b"\xcb"
 _NAN: Final = (b"\x7f", b"\xff")
 
