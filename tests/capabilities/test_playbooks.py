@@ -24,8 +24,22 @@ def test_a_playbook_has_versions(agent: Tenuto) -> None:
     for call in (lambda: agent.playbooks.get("none"), lambda: agent.playbooks.get("refund", 9)):
         with pytest.raises(NotFound):
             call()
-    with pytest.raises(InvalidInput):
-        agent.playbooks.save("empty", [])
+    with pytest.raises(NotFound, match="no version 0"):
+        agent.playbooks.get("refund", 0)
+    for steps in ([], "check", None, [7], [{"step": 1}]):
+        with pytest.raises(InvalidInput, match="list of steps"):
+            agent.playbooks.save("wrong", steps)  # type: ignore[arg-type]
+    for fields in (
+        {"lessons": "ask"},
+        {"lessons": [7]},
+        {"description": 7},
+        {"cost": -1},
+        {"cost": "1"},
+        {"designed_by": 7},
+    ):
+        with pytest.raises(InvalidInput):
+            agent.playbooks.save("wrong", ["check"], **fields)  # type: ignore[arg-type]
+    assert [one.name for one in agent.playbooks.list()] == ["refund"]
 
 
 def test_how_a_case_ended_flows_back(agent: Tenuto) -> None:

@@ -11,6 +11,7 @@ How a case ended is read from its workflow until `finish` records it.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -118,9 +119,13 @@ class Playbooks(Timed):
     ) -> Work[Playbook]:
         """Store a playbook atomically and durably as a new version; return it. The same content again changes nothing."""
         keys.name(name, "playbook")
-        if not steps:
-            raise InvalidInput("A playbook needs at least one step: an action, or a dict with an action.")
-        lessons, preconditions = list(lessons), list(preconditions)
+        if not isinstance(steps, list | tuple) or not steps or not all(map(_action, steps)):
+            raise InvalidInput("A playbook needs a list of steps, at least one: an action, or a dict with an action.")
+        lessons, preconditions = _texts(lessons, "lessons"), _texts(preconditions, "preconditions")
+        _texts([description], "description")
+        _must_be_dollars(cost)
+        if designed_by is not None:
+            keys.name(designed_by, "model")
         content = [description, list(steps), lessons, preconditions, designed_by, cost]
         codec.encode(content)
         said = [name, description, *lessons, *preconditions, *(_action(one) for one in steps)]
@@ -148,15 +153,15 @@ class Playbooks(Timed):
         if known is None:
             raise NotFound(f"There is no playbook {name!r}. List them with agent.playbooks.list().")
         number, learned = known
-        (description, steps, lessons, preconditions, designer, cost), writer, at = self._version(
-            name, version or number
-        )
+        if version is not None:
+            number = version
+        (description, steps, lessons, preconditions, designer, cost), writer, at = self._version(name, number)
         cases = self.cases(name)
         done, lost = (sum(one.outcome == wanted for one in cases) for wanted in ("completed", "failed"))
         costs = [one.cost for one in cases if one.cost is not None]
         return Playbook(
             name,
-            version or number,
+            number,
             description,
             steps,
             [*lessons, *learned],
@@ -208,6 +213,8 @@ class Playbooks(Timed):
 
         Outcome and cost are those of its workflow, unless given. A lesson is added to the playbook.
         """
+        _texts([] if lesson is None else [lesson], "lesson")
+        _must_be_dollars(cost)
         case = self._ended(self.case(as_))
         ended = outcome or case.outcome
         if ended not in ("completed", "failed"):
@@ -327,7 +334,21 @@ def _given(text: str, kind: str, about: str, predicate: str, user: str | None, m
 
 
 def _action(step: Any) -> str:
-    return str(step.get("action", "")) if isinstance(step, Mapping) else str(step)
+    """Return the action of a step; empty if it has none."""
+    found = step.get("action") if isinstance(step, Mapping) else step
+    return found if isinstance(found, str) else ""
+
+
+def _texts(given: Iterable[str], what: str) -> list[str]:
+    found: list[Any] = [None] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    if not all(isinstance(one, str) for one in found):
+        raise InvalidInput(f"{what} must be text, or a list of texts where there may be several; not {given!r:.80}.")
+    return found
+
+
+def _must_be_dollars(cost: float | None) -> None:
+    if cost is not None and not (isinstance(cost, int | float) and 0 <= cost < math.inf):
+        raise InvalidInput(f"cost must be an amount in dollars, 0 or more, not {cost!r}.")
 
 
 def _at(name: str, version: int) -> bytes:
