@@ -38,7 +38,7 @@ export function AnswerForm({ question, done, full = false }) {
     ${question.remembered.length > 0 && html`<${Section} title="What memory says"><ul>${question.remembered.map((one) => html`<li>${short(one, 400)}</li>`)}</ul></${Section}>`}
     ${question.last && html`<p class="hint">Last time: <b>${shown(question.last.answer ?? question.last.status, 120)}</b>${question.last.by && ` by ${short(question.last.by, 40)}`} on “${short(question.last.text, 120)}”.</p>`}
     ${question.blocks && html`<p class="hint">Until it is answered, <code>${plain(question.blocks)}</code> is blocked.</p>`}
-    ${question.votes.length > 0 && html`<ul>${question.votes.map((one) => html`<li><b>${short(one.by, 40)}</b>: ${shown(one.answer, 120)}</li>`)}</ul>`}
+    ${question.votes.length > (open ? 0 : 1) && html`<ul>${question.votes.map((one) => html`<li><b>${short(one.by, 40)}</b>: ${shown(one.answer, 120)}</li>`)}</ul>`}
     ${open && mayAnswer() && html`
       <${Form} question=${question} doubt=${doubt} done=${done} />
       <p class="row">

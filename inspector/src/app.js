@@ -51,7 +51,7 @@ function Shell() {
   return html`
     <a class="skip" href="#main" onClick=${(event) => (event.preventDefault(), document.getElementById("main").focus())}>Skip to the content</a>
     <nav aria-label="Main">
-      <a class="brand" href=${link("runs")}><svg viewBox="0 0 24 24" width="22" height="22" aria-hidden="true"><rect x="4" y="5" width="16" height="3.4" rx="1.7" /><circle cx="12" cy="15.5" r="4.6" /></svg>tenuto</a>
+      <a class="brand" href=${link("runs")}><${Logo} />tenuto</a>
       ${TABS.map(([name, word, also]) => html`<a class="tab" href=${link(name)} aria-current=${page === name || also.includes(page) ? "page" : undefined}>${word}${name === "inbox" && waiting > 0 && html`<span class="count" aria-label="${waiting} open">${waiting >= 100 ? "99+" : waiting}</span>`}</a>`)}
       <div class="foot">
         ${scopes.value && !mayWrite() && html`<span class="readonly">${scopes.value.includes("answer") ? "answers only" : "read-only"}</span>`}
@@ -62,10 +62,12 @@ function Shell() {
     <main id="main" tabindex="-1">${shown(rest)}</main>`;
 }
 
+const Logo = () => html`<svg viewBox="0 0 24 24" width="22" height="22" aria-hidden="true"><rect x="4" y="5" width="16" height="3.4" rx="1.7" /><circle cx="12" cy="15.5" r="4.6" /></svg>`;
+
 function Enter() {
   const [text, set] = useState("");
   return html`<main class="enter"><form onSubmit=${(event) => (event.preventDefault(), useKey(text.trim()))}>
-    <h1>tenuto</h1>
+    <h1 class="brand"><${Logo} />tenuto</h1>
     <p><code>tenuto serve</code> prints an address of this page with a key in it. Open that, or paste an API key:</p>
     <label>API key<input type="password" autocomplete="off" required value=${text} onInput=${(event) => set(event.target.value)} /></label>
     <button class="main">Open</button>

@@ -43,7 +43,7 @@ export function took(seconds) {
 export function ago(iso, now) {
   if (!iso) return "";
   const seconds = (now - Date.parse(iso)) / 1000;
-  if (seconds < 0) return `in ${roughly(-seconds)}`;
+  if (seconds < -5) return `in ${roughly(-seconds)}`;
   return seconds < 5 ? "just now" : `${roughly(seconds)} ago`;
 }
 

@@ -263,8 +263,12 @@ export function LongList({ count: total, estimate, render, onRange, label, from 
   };
   useLayoutEffect(() => {
     look();
+    let last = -1;
     const onScroll = () => {
-      pinned.current = from === "end" && innerHeight + scrollY >= document.documentElement.scrollHeight - 8;
+      // Only a reader who scrolls up leaves the end: the page also moves as what is shown is measured.
+      const ends = innerHeight + scrollY >= document.documentElement.scrollHeight - 8;
+      pinned.current = from === "end" && (ends || (pinned.current && scrollY >= last));
+      last = scrollY;
       look();
     };
     addEventListener("scroll", onScroll, { passive: true });

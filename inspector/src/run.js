@@ -89,7 +89,8 @@ function StepPanel({ step, run, history, fork }) {
     ${step.error && html`<div class="cause"><p><b>${plain(step.error.type)}</b> ${short(step.error.message, 600)}</p>${step.error.traceback && html`<details><summary>Traceback</summary><pre tabindex="0">${plain(step.error.traceback)}</pre></details>`}</div>`}
     ${mayWrite() && ["step", "map", "ask"].includes(step.kind) && html`<p><button type="button" class="main" onClick=${fork}>Fork from here…</button></p>`}
     ${step.question && step.status !== "completed" && html`<p class="hint">It asks a person: <a href=${link("inbox", [step.question])}>open the question</a>.</p>`}
-    <${Value} title="Input" value=${step.args} none=${step.key ? "It is known by its key; its arguments are not recorded." : "No arguments."} />
+    ${step.given !== null && html`<${Value} title="Input, edited for this fork" value=${step.given} />`}
+    <${Value} title=${step.given === null ? "Input" : "Input that its code passed"} value=${step.args} none=${step.key ? "It is known by its key; its arguments are not recorded." : "No arguments."} />
     <${Value} title="Output" value=${step.result} none=${step.status === "completed" ? "It returned nothing." : step.status === "failed" ? "None: it failed." : "Nothing yet."} />
     <${Section} title="Facts"><${Facts} of=${[
       ["started", when(step.started)],
@@ -155,7 +156,7 @@ function Fork({ run, step, onClose }) {
   const chosen = run.steps.find((one) => stepKey(one) === at);
   const [id, setId] = useState(`${run.id}-fork`);
   const recorded = Array.isArray(chosen?.args) || (chosen?.args && typeof chosen.args === "object");
-  const [args, setArgs] = useState(recorded ? JSON.stringify(chosen.args, null, 2) : "");
+  const [args, setArgs] = useState(recorded ? JSON.stringify(chosen.given ?? chosen.args, null, 2) : "");
   const [error, setError] = useState(null);
   const pick = (key) => {
     const other = run.steps.find((one) => stepKey(one) === key);

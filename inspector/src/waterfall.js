@@ -109,7 +109,7 @@ export function Waterfall({ run, chosen, onChoose, end }) {
 }
 
 // The length of a fold, as long as its mark is wide.
-const folded = (seconds, wide) => (wide > 12 ? took(seconds) : wide > 4 ? roughly(seconds) : "");
+const folded = (seconds, wide) => (wide > 12 ? took(seconds) : wide > 4 && seconds >= 1 ? roughly(seconds) : "");
 
 const Mark = ({ step, status }) => {
   const [icon, word] = STATUS[status] ?? STATUS.waiting;

@@ -384,6 +384,8 @@ def test_a_fork_with_other_arguments_and_results(agent: Tenuto, world: World) ->
         resumed(agent, body, "r2")
     assert resumed(agent, body, "r2") == ["Porto", "search done", "nothing", "book done", {"plan": "plan done"}]
     assert [call for call in world.calls if call[0] == "book"] == [("book", "TP1"), ("book", "LH9"), ("book", "LH9")]
+    assert [one.given for one in agent.runs.get("r2").steps if one.given is not None or one.name == "book"] == [["LH9"]]
+    assert all(one.given is None for one in agent.runs.get("r").steps)
 
 
 def test_a_run_whose_code_changed_goes_on_as_a_fork(agent: Tenuto, world: World) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal, cast, get_args
 
@@ -97,6 +97,8 @@ class StepInfo:
     """Its number in the run; `Runs.history` uses it too."""
     idempotency_key: str | None
     """What `tenuto.idempotency_key()` returns inside it; None for what is not a step or an item of a map."""
+    given: Any = None
+    """The arguments with which `Runs.fork` replaced `args` for it; None if it did not."""
 
 
 @dataclass(frozen=True)
@@ -170,13 +172,16 @@ def record(
     state: dict[str, Any] = {}
     beats = beats_of(log)
     equals: dict[Equal, int] = {}
+    instead = history.started.get("instead") or {}
+    replaced = next((n for n in sorted(history.ops) if instead and _is_replaced(history.ops[n], instead)), None)
     for n in sorted(history.ops):
         op = history.ops[n]
         counts[op.identity.name] = counts.get(op.identity.name, 0) + 1
         equal = equal_to(op.identity)
         equals[equal] = equals.get(equal, 0) + 1
         own = idempotency_key_of(history.started["uid"], equal, equals[equal])
-        steps.append(_step(log, op, counts[op.identity.name], history, about["status"], beats.get(n), own))
+        step = _step(log, op, counts[op.identity.name], history, about["status"], beats.get(n), own)
+        steps.append(step if n != replaced else replace(step, given=instead["args"]))
         if op.identity.kind == "state":
             if op.value:
                 state[op.identity.name] = log.value(op)[0]
@@ -234,6 +239,11 @@ def _step(log: RunLog, op: Op, occurrence: int, history: History, status: str, b
         number=op.n,
         idempotency_key=own if op.identity.kind in ("step", "map") else None,
     )
+
+
+def _is_replaced(op: Op, instead: dict[str, Any]) -> bool:
+    """Return whether an operation may be the step that got the arguments of a fork: the first such one did."""
+    return op.n >= instead["from"] and op.identity.name == instead["name"] and op.identity.kind == "step"
 
 
 def _status(op: Op, status: str) -> StepStatus:
