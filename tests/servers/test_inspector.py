@@ -1,6 +1,7 @@
 """The inspector's files: their headers, their size, how they are built, and that no page of another origin can use them."""
 
 import gzip
+import hashlib
 import json
 import re
 import shutil
@@ -76,6 +77,17 @@ def test_it_asks_no_other_host_and_evaluates_no_text() -> None:
     assert re.findall(r"\beval\(|new Function|document\.write|\.cookie\b|insertAdjacentHTML", program) == []
     source = "".join(path.read_text() for path in (ROOT / "inspector/src").glob("*.js"))
     assert re.findall(r"innerHTML|dangerously|\.cookie\b|localStorage\.setItem\(.*key", source) == []
+
+
+def test_the_committed_files_were_built_from_these_sources() -> None:
+    """Without node: the program names the digest of what it was built from."""
+    digest = hashlib.sha256()
+    names = [f"src/{path.name}" for path in sorted((ROOT / "inspector/src").iterdir())]
+    for name in (*names, "package-lock.json"):
+        digest.update(f"{name}\0".encode() + (ROOT / "inspector" / name).read_bytes())
+    assert f"// Sources: {digest.hexdigest()}\n" in (STATIC / "app.js").read_text(), (
+        "run: cd inspector && npm ci && node build.mjs"
+    )
 
 
 @pytest.mark.slow
