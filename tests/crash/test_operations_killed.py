@@ -17,6 +17,7 @@ from support.everything import every, fill
 from support.long import LONG
 
 from tenuto import Encryption, Tenuto, WrongKey
+from tenuto.kernel import codec, keys
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="SIGKILL")]
 SCRIPT = Path(__file__).parents[1] / "support" / "killed_at_call.py"
@@ -126,8 +127,26 @@ def _archived(folder: Path, held: dict[str, Any]) -> None:
         assert {one.state for one in parts} == {"away"}
         assert {one.kind for one in parts} == {"thread", "run", "checkpoint"}
         assert len(list((folder / "archive").iterdir())) == len(parts), "no object is left over"
-        assert _view(agent) == held["view"]
-        assert agent.store.check().findings == []
+        _whole(agent, held)
+
+
+def _returned(folder: Path, held: dict[str, Any]) -> None:
+    with Tenuto("a", folder / "a.db", archive=folder / "archive") as agent:
+        assert {one.state for one in agent.store.archived("thread", "ann-chat")} == {"here"}
+        _whole(agent, held)
+
+
+def _whole(agent: Tenuto, held: dict[str, Any]) -> None:
+    """Everything is read as before, and every reference to a blob is counted once: with all deleted, none is left."""
+    assert _view(agent) == held["view"]
+    assert agent.store.check().findings == []
+    for one in agent.threads.list():
+        agent.checkpoint.delete(thread=one.id)
+        agent.thread(one.id).delete()
+    for run in agent.runs.list():
+        agent.runs.delete(run.id)
+    for head in agent.kernel.scan(keys.pack("blobs", "head"), limit=1_000):
+        assert codec.decode(head.value)[2] == 0
 
 
 def _forgotten(folder: Path, held: dict[str, Any]) -> None:
@@ -163,6 +182,9 @@ STORIES = {
     "copy": Story(["copy", "@/a.db", "@/b.db"], _equal),
     "prune": Story(["prune", "--keep", "0s", "--url", "@/a.db"], _pruned),
     "archive": Story(["archive", "--older-than", "0s", "--to", "@/archive", "--url", "@/a.db"], _archived),
+    "return": Story(
+        ["thread", "show", "ann-chat", "--url", "@/a.db"], _returned, "archived", TENUTO_ARCHIVE="@/archive"
+    ),
     "forget": Story(["forget", "--user", "ann", "--yes", "--url", "@/a.db"], _forgotten, "archived", TENUTO_ARCHIVE="@/archive"),
     "rotation": Story(
         ["encryption", "rotate", "--url", "@/a.db"], _rotated, "sealed", TENUTO_ENCRYPTION_KEY=f"{NEW},{OLD}"
