@@ -253,6 +253,19 @@ def test_one_name_of_a_thread_is_deleted_in_the_archive_too(agent: Tenuto, clock
     assert agent.checkpoint.restore("b", thread="t")["n"] == 18
 
 
+def test_checkpoints_of_langgraph_stay(clock: HeldClock, place: Path) -> None:
+    with Tenuto("agent", "volatile:", clock=clock) as agent:
+        for n in range(12):
+            meta = {"langgraph": "", "metadata": {}} if n % 4 == 0 else None
+            agent.checkpoint.create("auto", {"n": n, "list": [n] * 90 * n}, thread="t", meta=meta)
+        clock.advance(DAY)
+        agent.store.archive("1h", place)
+        kept = {one.meta["langgraph"] for one in agent.checkpoint.list(thread="t") if one.meta is not None}
+        assert kept == {""}
+        assert sum(one.meta is not None for one in agent.checkpoint.list(thread="t")) == 3
+        assert [agent.checkpoint.restore(id=f"t@{n}")["n"] for n in range(1, 13)] == list(range(12))
+
+
 def test_forgetting_a_user_covers_the_archive(agent: Tenuto, clock: HeldClock, place: Path) -> None:
     _fill(agent)
     _fill(agent, "ben")

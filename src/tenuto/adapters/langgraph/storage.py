@@ -50,6 +50,9 @@ class GraphLineage(Lineage):
         """Return the public id of a checkpoint."""
         return f"{self.scope}|{self.ns}@{number}" if self.ns else super().id(number)
 
+    def _bring_back(self, number: int) -> bool:
+        return not self.ns and super()._bring_back(number)  # namespaces are never archived
+
     def number_of(self, checkpoint: str) -> tuple[int, int]:
         """Return the number of a checkpoint and the version of its index record; zeros if there is none."""
         record = self._kernel.read([self.name_key(checkpoint)])[0]

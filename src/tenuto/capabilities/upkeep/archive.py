@@ -2,7 +2,7 @@
 
 Of a thread and of a run the listing and the last line stay, so that they are listed, counted and appended to without the
 archive. Of each lineage of checkpoints the newest keyframe stays with its deltas. A thread that was forked from another one
-stays, as do lines below which a deleted thread's lines are kept for a fork. `archive` also completes what an interrupted call
+stays, as do LangGraph's checkpoints, and lines below which a deleted thread's lines are kept for a fork. `archive` also completes what an interrupted call
 left, and removes the objects of what was deleted.
 """
 
@@ -174,7 +174,7 @@ class Archiver:
         owners = {info.id: info.user for info in self._threads.list()}
         known = {part.key for part in self._archive.parts()}
         for line, groups in self._checkpoints._old_groups(before):
-            for some in _joined(groups):
+            for some in _joined(group for group in groups if not any(map(_is_graph, group))):
                 user = some[0].item.user
                 if user is None and line.kind == THREAD:
                     user = owners.get(line.scope)
@@ -212,6 +212,11 @@ class Archiver:
         if log.is_live(last) and last is not None and last.place.since <= part.last:
             return False
         return not self._kernel.scan(part.stream + _FORK, limit=1)
+
+
+def _is_graph(placed: Placed) -> bool:
+    """Return whether LangGraph wrote a checkpoint: it lists them all, and delta channels read old ones."""
+    return isinstance(placed.item.meta, dict) and "langgraph" in placed.item.meta
 
 
 def _joined(groups: Iterable[Sequence[Placed]]) -> Iterator[list[Placed]]:
