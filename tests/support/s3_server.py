@@ -29,7 +29,7 @@ class S3Server:
         self._process = subprocess.Popen(
             [
                 str(binary), "serve", "s3", str(self._root), "--addr", f"127.0.0.1:{self.port}",
-                "--auth-key", f"{KEY},{SECRET}", "--vfs-cache-mode", "off", "--dir-cache-time", "0s",
+                "--auth-key", f"{KEY},{SECRET}", "--vfs-cache-mode", "off",
             ],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip

@@ -39,8 +39,9 @@ class Bucket:
         self._store: Any = S3Store(
             url.hostname,
             prefix=url.path.strip("/") or None,
-            client_options={"timeout": "60s", "connect_timeout": "5s", "allow_http": True},
-            retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=30)},
+            client_options={"timeout": "300s", "read_timeout": "20s", "connect_timeout": "5s", "allow_http": True},
+            retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=60)},
+            disable_bulk_delete=True,  # one request an object: not every server has bulk deletion
             **options,
         )
 
