@@ -24,11 +24,13 @@ from tenuto import (
     Tenuto,
     Waiting,
 )
+from tenuto.backends import connect
 from tenuto.capabilities.archive import places
 from tenuto.capabilities.archive.places import Folder
 from tenuto.capabilities.store.rows import every_row
 from tenuto.kernel.contract import Backend
 from tenuto.testing import HeldClock
+from tenuto.wrappers.confine import Confine
 
 DAY = 86_400.0
 KEY = "c1" * 32
@@ -277,6 +279,7 @@ def test_forgetting_a_user_covers_the_archive(agent: Tenuto, clock: HeldClock, p
     objects = {one.object: one for one in agent.store.archived()}
     assert "snapshot" in {one.kind for one in objects.values()}
     place.rename(place.with_name("moved"))
+    assert agent.forget_user("ann", dry_run=True).archived == 4
     done = agent.forget_user("ann")
     assert agent.verify_receipt(done)
     assert done.archived == 0
@@ -426,6 +429,20 @@ def test_a_process_may_be_forbidden_to_read_archives(clock: HeldClock, tmp_path:
         with pytest.raises(InvalidInput, match="TENUTO_ARCHIVE"):
             served.thread("ann-chat").messages()
         assert served.thread("ann-chat").count() == 31
+
+
+def test_an_api_key_confined_to_scopes_misses_what_is_not_there_as_before(clock: HeldClock, place: Path) -> None:
+    backend = connect("volatile:", clock=clock)
+    with Tenuto("agent", backend, clock=clock) as agent:
+        _fill(agent)
+        clock.advance(DAY)
+        agent.store.archive("1h", place)
+        confined = Tenuto("confined", Confine(backend, "default", "ann"), clock=clock)
+        assert confined.thread("ann-chat").count() == 31
+        with pytest.raises(AccessDenied):
+            confined.thread("ann-chat").messages()
+        with pytest.raises(NotFound):
+            confined.checkpoint.restore(id="ann-chat@7")
 
 
 @pytest.mark.races
