@@ -109,7 +109,7 @@ def test_the_table_of_the_docs_has_every_row_as_the_scorecard_has_it() -> None:
     assert [(line[0].removeprefix("| "), line[1], line[2]) for line in told] == [
         (str(row.number), row.title, row.passes) for row in ROWS
     ], "write it again: python tests/scorecard.py --docs"
-    assert {line[3] for line in told} <= {"long", "short"}
+    assert all(re.fullmatch("short|long(, cut|, in part)?", line[3]) for line in told)
     assert not [line for line in told if "**" in line[4]], "a row of the table did not pass"
     assert all(re.fullmatch(r"(\d+) of \1 \|", line[5]) for line in told), "a planted bug was not caught"
     assert all(re.search(r"\d", line[4]) for line in told), "a row has no figures"
