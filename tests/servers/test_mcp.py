@@ -257,7 +257,8 @@ async def test_a_key_sees_and_calls_only_what_it_may(agent: Tenuto) -> None:
         assert names == ["resume", "recall", "state_get", "history", "answer_status"]
         assert "needs an API key with the scope write" in await called.error("state_set", key="a", value=1)
     async with host(agent, access=Access("2", "answers", "default", ("answer",), "")) as called:
-        assert [one.name for one in (await called.client.list_tools()).tools] == ["ask_human", "answer_status"]
+        assert [one.name for one in (await called.client.list_tools()).tools] == ["answer_status"]
+        assert "needs an API key with the scope write" in await called.error("ask_human", question="Why?")
         with pytest.raises(MCPError, match="may not read"):
             await called.client.read_resource("tenuto://progress")
         with pytest.raises(MCPError, match="may not read"):
