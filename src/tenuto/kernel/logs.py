@@ -12,8 +12,8 @@ from typing import Final
 from tenuto.kernel import correlation
 
 NAMES: Final = (
-    "access", "audit", "backends", "calls", "clock", "hooks", "leases", "mcp", "memory", "postgres", "runs", "server", "sessions",
-    "sqlite", "tasks",
+    "access", "audit", "backends", "calls", "claude_agent", "clock", "hooks", "leases", "mcp", "memory", "postgres", "runs", "server",
+    "sessions", "sqlite", "tasks",
 )  # fmt: skip
 """The loggers, below `tenuto.`."""
 
