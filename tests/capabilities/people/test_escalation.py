@@ -103,7 +103,18 @@ def test_business_hours_are_counted_by_the_calendar(agent: Tenuto, clock: Any) -
     assert berlin.add(datetime(2030, 3, 29, 15, 30, tzinfo=UTC), timedelta(hours=1)) == datetime(
         2030, 4, 1, 7, 30, tzinfo=UTC
     )
-    for wrong in ({"days": ["someday"]}, {"opens": "18:00"}, {"timezone": "Nowhere/None"}, {"holidays": ["soon"]}):
+    for wrong in (
+        {"days": ["someday"]},
+        {"opens": "18:00"},
+        {"timezone": "Nowhere/None"},
+        {"holidays": ["soon"]},
+        {"holidays": [7]},
+        {"holidays": 7},
+        {"days": 7},
+        {"opens": 9},
+        {"opens": "09:00+02:00"},
+        {"timezone": 5},
+    ):
         with pytest.raises(InvalidInput):
             Calendar(**wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="no working time"):

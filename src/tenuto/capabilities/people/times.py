@@ -45,17 +45,19 @@ class Calendar:
 
     def __post_init__(self) -> None:
         """Validate the calendar."""
-        wrong = [day for day in self.days if day not in _DAYS]
-        if wrong or not self.days:
-            raise InvalidInput(f"days must be some of {', '.join(_DAYS)}, not {list(self.days)!r}.")
+        if not isinstance(self.days, list | tuple) or not self.days or not all(day in _DAYS for day in self.days):
+            raise InvalidInput(f"days must be some of {', '.join(_DAYS)}, not {self.days!r:.80}.")
         try:
             opens, closes = time.fromisoformat(self.opens), time.fromisoformat(self.closes)
             ZoneInfo(self.timezone)
             _ = [_date(one) for one in self.holidays]
-        except (ValueError, KeyError, OSError) as error:
+            wrong = opens >= closes or opens.tzinfo is not None
+        except (TypeError, ValueError, KeyError, OSError) as error:
             raise InvalidInput(f"This is no calendar: {error}.") from error
-        if opens >= closes:
-            raise InvalidInput(f"opens must be before closes, not {self.opens} and {self.closes}.")
+        if wrong:
+            raise InvalidInput(
+                f"opens must be before closes, both without a time zone, not {self.opens} and {self.closes}."
+            )
 
     def stored(self) -> dict[str, Any]:
         """Return the arguments that make this calendar again."""
@@ -92,17 +94,19 @@ def counted(start: float, length: float, calendar: WorkingTime | None) -> float:
         end = calendar.add(moment(start), timedelta(seconds=length))
     except (AttributeError, TypeError) as error:
         raise InvalidInput(f"calendar must be a Calendar, or have add(start, length): {error}.") from error
-    if not isinstance(end, datetime) or end.tzinfo is None or end.timestamp() < start:
+    if not isinstance(end, datetime) or end.tzinfo is None or end.timestamp() < start - 1:
         raise InvalidInput(f"The calendar must return a later datetime with a time zone, not {end!r}.")
     return end.timestamp()
 
 
 def worked(start: float, end: float, calendar: WorkingTime | None) -> float:
     """Return the seconds between two times, of working time if there is a calendar: to the second."""
-    least, most = 0.0, max(end - start, 0.0)
     if calendar is None:
-        return most
-    while most - least > 0.5:  # a calendar says only where a length ends
+        return max(end - start, 0.0)
+    least, most = 0.0, 3_600.0
+    while counted(start, most, calendar) <= end:  # a calendar says only where a length ends
+        least, most = most, 2 * most
+    while most - least > 0.5:
         middle = (least + most) / 2
         if counted(start, middle, calendar) <= end:
             least = middle
@@ -155,4 +159,6 @@ def _zone(calendar: WorkingTime | None) -> tzinfo:
 
 
 def _date(given: date | str) -> date:
-    return date.fromisoformat(given) if isinstance(given, str) else given
+    if not isinstance(given, date):
+        return date.fromisoformat(given)
+    return given.date() if isinstance(given, datetime) else given
