@@ -4,6 +4,8 @@ import base64
 import email
 import email.policy
 import json
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,6 +17,7 @@ from support.receivers import Receiver, http_receiver, smtp_receiver
 
 from tenuto import Conflict, Damaged, InvalidInput, NotFound, Tenuto
 from tenuto.capabilities.people import question_key
+from tenuto.capabilities.people.notify import senders
 from tenuto.kernel.contract import Delete, Put
 from tenuto.kernel.work import perform
 
@@ -191,6 +194,34 @@ def test_a_slow_receiver_lets_timers_fire_meanwhile(
     assert perform(agent.tasks._chores(), agent.clock) == 0, "its turn is over at once"
     monkeypatch.setattr(due, "_TURN", 60.0)
     assert perform(agent.tasks._chores(), agent.clock) == 5
+
+
+def test_a_receiver_that_never_ends_its_answer_is_given_up(agent: Tenuto, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(senders, "_WHOLE", 0.3)
+    monkeypatch.setenv("HOOK_SECRET", SECRET)
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65_536)
+                number = 0
+                while not over.wait(0.05):
+                    connection.sendall(b"X-More: 1\r\n" if number else b"HTTP/1.1 200 OK\r\n")
+                    number = 1
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        agent.notify.to("ann", f"http://127.0.0.1:{server.getsockname()[1]}/", secret="env:HOOK_SECRET")
+        agent.ask("Pay?", to="ann")
+        assert agent.notify.deliver() == 0
+        assert "longer than 0.3 s" in str(agent.notify.outbox()[0].error)
+        over.set()
+        dripping.join()
+    for thread in threading.enumerate():
+        if thread.name == "tenuto-delivery":
+            thread.join(30)
 
 
 def test_a_test_message_is_no_question(agent: Tenuto, receiver: Receiver) -> None:

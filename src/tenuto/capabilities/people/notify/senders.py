@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import smtplib
 import ssl
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -17,7 +18,9 @@ from tenuto.capabilities.people.notify.messages import Message
 from tenuto.errors import MissingDriver
 
 _PATIENCE: Final = 10.0
-"""Seconds for one delivery."""
+"""Seconds without a byte from a receiver."""
+_WHOLE: Final = 30.0
+"""Seconds for one delivery, less than its lease: a receiver that sends a byte now and then would hold the worker for minutes."""
 
 
 class NotDelivered(Exception):
@@ -35,8 +38,27 @@ _OPENER: Final = urllib.request.build_opener(_NoRedirects)
 
 
 def send(channel: Channel, message: Message) -> None:
-    """Deliver a message, or raise an error that says why not."""
-    _SENDERS[channel.kind](channel, message)
+    """Deliver a message, or raise an error that says why not, within `_WHOLE` seconds.
+
+    A delivery that takes longer is given up: its thread ends when the receiver does.
+    """
+    ended: list[BaseException | None] = []
+
+    def deliver() -> None:
+        try:
+            _SENDERS[channel.kind](channel, message)
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+            ended.append(error)
+        else:
+            ended.append(None)
+
+    thread = threading.Thread(target=deliver, name="tenuto-delivery", daemon=True)
+    thread.start()
+    thread.join(_WHOLE)
+    if not ended:
+        raise NotDelivered(f"it took longer than {_WHOLE:g} s")
+    if ended[0] is not None:
+        raise ended[0]
 
 
 def _webhook(channel: Channel, message: Message) -> None:
