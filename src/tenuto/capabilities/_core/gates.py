@@ -36,9 +36,12 @@ def blocked(kernel: Backend, resource: str) -> Blocked | None:
     stored = kernel.read([QUESTION + keys.pack(question_id)])[0]
     asked: dict[str, Any] = {} if stored is None else codec.decode(stored.value)
     to = f" asked of {', '.join(asked['assignees'])}" if asked.get("assignees") else ""
+    then = f"Retry when it is answered; see agent.inbox.get({question_id!r})."
+    if asked.get("status") == "expired":
+        then = f"It expired without an answer; agent.inbox.cancel({question_id!r}) opens the gate."
     return Blocked(
         f"{resource!r} is blocked by the question {question_id!r}{to}: {asked.get('text', '')!r:.200}; nothing was written. "
-        f"Retry when it is answered; see agent.inbox.get({question_id!r}).",
+        f"{then}",
         resource,
         question_id,
         asked.get("context"),
