@@ -260,7 +260,7 @@ CALLS: dict[str, list[list[str]]] = {
     "notify outbox": [[], ["--dead"]],
     "notify deliver": [[]],
     "notify retry": [["msg_dead"]],
-    "groups list": [[]],
+    "groups list": [[], ["--limit", "1", "--after", "board"]],
     "groups set": [["legal", '["ann", "bob"]'], ["legal", "[]"]],
     "routes list": [[]],
     "routes add": [["vendor:*", "ann", "--deadline", "1h", "--escalate", '["lead"]', "--policy", "p"], ["x", "bob"]],

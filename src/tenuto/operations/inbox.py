@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NamedTuple
 
+from tenuto.capabilities._core.base import page_after
 from tenuto.capabilities.people import Happened, NotHappened, Question, QuestionEvent, QuestionStatus
 from tenuto.client import Tenuto
 from tenuto.errors import InvalidInput
@@ -110,9 +111,15 @@ class Group(NamedTuple):
 
 
 @operation("groups list", "name", "members")
-def groups_list(agent: Tenuto) -> list[Group]:
+def groups_list(
+    agent: Tenuto,
+    *,
+    limit: Annotated[int, "Maximum number of rows"] = 100,
+    after: Annotated[str | None, "Start after the group with this name"] = None,
+) -> list[Group]:
     """List the groups: who may answer the questions to them."""
-    return [Group(name, [*members]) for name, members in sorted(agent.inbox.groups().items())]
+    found = [Group(name, [*members]) for name, members in sorted(agent.inbox.groups().items())]
+    return page_after(found, lambda one: one.name, after, limit)
 
 
 @operation("groups set", writes=True)
