@@ -201,7 +201,7 @@ class Watch:
         about = {
             "run": run.id,
             "n": attempts._n,
-            "attempt": attempts._attempt,
+            "attempt": attempts.made,
             "key": attempts._key,
             "effect": step.effect,
             "name": self._names[run.id, attempts._n],
