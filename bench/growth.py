@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import math
 import sqlite3
 import statistics
 import time
@@ -221,7 +222,14 @@ def _plot(panels: dict[str, dict[str, Points]], path: Path) -> Path:
             scale = 100 if "core" in title else 1e3
             style = ":" if name == "raw insert" else "--" if name in OTHERS else "-"
             axes.plot(list(points), [value * scale for value in points.values()], style, marker="o", label=name)
-        axes.set(title=title, xlabel=label, xscale="log", yscale="log")
+        axes.set(title=title, xlabel=label, xscale="log")
+        if "core" in title:
+            axes.set_ylim(0, 1.2)  # the goal is 1 %
+        else:  # whole decades: noise must not look like a slope
+            shown = [value * scale for points in lines.values() for value in points.values()]
+            axes.set(
+                yscale="log", ylim=(10 ** math.floor(math.log10(min(shown))), 10 ** math.ceil(math.log10(max(shown))))
+            )
         axes.grid(visible=True, which="major", alpha=0.3)
         axes.legend(fontsize=8, frameon=False)
     path.parent.mkdir(exist_ok=True)

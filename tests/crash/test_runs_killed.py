@@ -248,7 +248,7 @@ def three_in_order(crash):
 
 def no_intent(crash):
     def intend(self):
-        self._attempt = 1
+        self.made = 1
         yield from ()
 
     step._Attempts._intend = intend
@@ -301,7 +301,7 @@ def a_neighbours_value(crash):
 
 def never_in_doubt(crash):
     def again(self, why, error):
-        self._attempt += 1
+        self.made += 1
         yield from ()
 
     step._Attempts._again = again
