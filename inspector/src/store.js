@@ -1,6 +1,6 @@
 // The store: its health, size and growth, what works on it, its queues, its alerts, the last audit, and the API keys for admins.
 import { useState } from "preact/hooks";
-import { may, mayWrite, read, write } from "./api.js";
+import { may, read, write } from "./api.js";
 import { bytes, count, plain, plural, roughly, short, shown, when } from "./format.js";
 import { ApiKeys } from "./access.js";
 import { Ago, Badge, Facts, Icon, Problem, Section, html, now, useLoad } from "./parts.js";
@@ -14,8 +14,8 @@ export function Store() {
   const found = useLoad(async (signal) => (admin ? read("stats", {}, { signal }) : null), [admin]);
   const queues = useLoad((signal) => read("tasks queues", {}, { signal }), []);
   const workers = useLoad((signal) => read("workers", {}, { signal }), [], (change) => change?.kind !== "question");
-  // A key that may write also takes the hourly sample, as workers do: without one there is no growth to show.
-  const grown = useLoad((signal) => (mayWrite() ? write("growth") : read("alerts growth", {}, { signal })), [mayWrite()]);
+  // This also takes the hourly sample, as workers do: without one there is no growth to show.
+  const grown = useLoad(async () => (admin ? write("growth") : null), [admin]);
   const alerts = useLoad((signal) => read("alerts list", {}, { signal }), []);
   const audits = useLoad((signal) => read("audit list", { limit: 12 }, { signal }), []);
   const stats = found.data;
@@ -63,7 +63,7 @@ const limit = (growth) => `${count(Math.round(growth.limit / 1024 ** 3))} GB`;
 function Growing({ growth, error, size }) {
   const samples = growth?.samples ?? [];
   const last = samples.at(-1);
-  if (error || (!last && size === undefined)) return html`<${Problem} error=${error} />`;
+  if (error || (!last && size === undefined)) return null; // what was refused is said above
   const rate = growth?.bytes_per_day;
   return html`<section class="growing" aria-label="Size and growth">
     <p class="dim">Size</p>

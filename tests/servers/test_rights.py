@@ -98,7 +98,8 @@ def test_the_server_itself_sends_no_request_to_an_address_of_a_client(served: An
 def test_what_covers_all_tenants_is_for_admins_of_the_servers_own(served: Any) -> None:
     served.agent("acme").state.set("s", "k", 1)
     acme, own = served.key("admin", tenant="acme"), served.key("admin")
-    for path in ("/v1/check", "/v1/stats"):
+    assert served.post("/v1/growth", {}, key=acme).status == 403
+    for path in ("/v1/check", "/v1/stats", "/v1/alerts/growth"):
         refused = served.get(path, key=acme)
         assert (refused.status, "covers all tenants" in refused.json["detail"]) == (403, True)
         assert served.get(path, key=own).status == 200
