@@ -150,7 +150,7 @@ def _whole(agent: Tenuto, held: dict[str, Any]) -> None:
 
 
 def _forgotten(folder: Path, held: dict[str, Any]) -> None:
-    with Tenuto("a", folder / "a.db") as agent:
+    with Tenuto("a", folder / "a.db", archive=folder / "archive") as agent:
         now = _view(agent)
         for name in ("threads", "runs"):
             assert now[name]["ben-" + ("chat" if name == "threads" else "run")] is not None

@@ -121,10 +121,10 @@ def _lock(path: Path) -> Path:
 
 def _wrong(agent: Tenuto, target: Path) -> list[str]:
     """Return what is wrong with a backup. What was written since it was made is not."""
-    if target.suffix == ".jsonl":
-        agent.store.import_(target, dry_run=True)  # raises if it is damaged
-        return []
-    with Tenuto("verify", target, tenant=agent.tenant) as copy:
+    is_export = target.suffix == ".jsonl"
+    with Tenuto("verify", "volatile:" if is_export else target, tenant=agent.tenant) as copy:
+        if is_export:
+            copy.store.import_(target)  # raises if it is damaged
         found = [f"{one.kind}: {one.detail}" for one in copy.store.check().findings]
         # A row that both have with the same version must be the same.
         unequal = (one for one in copy.store.compare(agent.store, limit=10_000) if one.kind == "different")

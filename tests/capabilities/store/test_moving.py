@@ -14,7 +14,8 @@ from support.long import LONG
 from support.stores import new_url
 
 from tenuto import Conflict, Damaged, InvalidInput, NewerFormat, Tenuto
-from tenuto.kernel.contract import Entry
+from tenuto.kernel import keys
+from tenuto.kernel.contract import Entry, Record
 
 
 @pytest.mark.slow
@@ -200,6 +201,20 @@ def test_a_restore_into_a_server_is_completed_by_the_next_call(request: pytest.F
             half.state.set("mine", "k", 1)
         with pytest.raises(InvalidInput):
             Tenuto.restore(tmp_path / "copy.db", url)
+
+
+def test_a_backup_of_a_server_is_compared_with_it_too(tmp_path: Path) -> None:
+    from tenuto.cli.backup import _wrong
+
+    with _filled(tmp_path / "a.db") as agent, Tenuto("other", tmp_path / "b.db") as other:
+        agent.store.export(tmp_path / "a.jsonl")
+        agent.state.set("scope 0", "later", 1)
+        assert _wrong(agent, tmp_path / "a.jsonl") == []
+        other.store.import_(tmp_path / "a.jsonl")
+        other.kernel.load([Record(keys.pack("x", "state", "k"), b"one", 1, 5.0)], {})
+        other.store.export(tmp_path / "b.jsonl")
+        agent.kernel.load([Record(keys.pack("x", "state", "k"), b"two", 1, 5.0)], {})
+        assert ["x" in one and "differs" in one for one in _wrong(agent, tmp_path / "b.jsonl")] == [True]
 
 
 def test_scheduled_backups_keep_the_newest_and_are_verified(tmp_path: Path) -> None:
