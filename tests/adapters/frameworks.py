@@ -17,9 +17,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 GROUPS = {
-    "agents": (["strands", "llama-index", "llama-workflows", "adk"], ["test_strands.py", "test_llama_index.py", "test_adk.py"]),
-    "crewai": (["crewai"], ["test_crewai.py"]),
-    "light": (["pydantic-ai", "openai-agents", "agent-framework"], ["test_pydantic_ai.py", "test_openai_runner.py", "test_agent_framework.py"]),
+    "agents": (["strands", "llama-index", "llama-workflows", "adk"], ["test_strands.py", "test_llama_index.py", "test_adk.py", "test_reference.py"]),
+    "crewai": (["crewai"], ["test_crewai.py", "test_reference.py"]),
+    "light": (["pydantic-ai", "openai-agents", "agent-framework"], ["test_pydantic_ai.py", "test_openai_runner.py", "test_agent_framework.py", "test_reference.py"]),
 }  # fmt: skip
 SIZE = """
 import re, sys

@@ -1,11 +1,12 @@
 """The table of suites that the adapters pass, as docs/guides/frameworks.md shows it.
 
-    python tests/adapters/suites.py
-    python tests/adapters/suites.py --openai-agents ../openai-agents-python --anthropic ../anthropic-sdk-python
+    python tests/adapters/suites.py                            # what the installed packages carry, and reference behaviour
+    python tests/adapters/suites.py --checkouts ../checkouts   # also the tests of the SDKs, from checkouts of their repositories
 
-The first runs what the installed packages carry. With a checkout of an SDK, its own tests run too, on a copy in which the
-hard-coded backend is replaced by ours, and no assertion by anything: what stands in for what is said in `stand_in_openai.py`
-and `stand_in_anthropic.py`. Nothing of them is kept. It fails if a test fails whose reason is not given here by its name.
+Reference behaviour: the same calls to a framework's own store and to ours, and the answers compared (`reference.py`). Tests of an
+SDK run twice on a copy: with its own backend, which shows what can run with the installed version, and with ours in that
+place. No assertion is changed (`suites_of_sdks.py`). A framework that is not in this environment runs in that of
+`make frameworks`. It fails if a test fails whose reason is not given by its name, or if one with a reason passes.
 """
 
 from __future__ import annotations
@@ -13,97 +14,63 @@ from __future__ import annotations
 import argparse
 import asyncio
 import inspect
-import os
+import itertools
+import json
 import re
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from suites_of_sdks import GROUPS, SUITES, environment, python_of, tried
+
 HERE = Path(__file__).parent
-LINE = re.compile(r"^(PASSED|FAILED|ERROR) \S*?::(\S+)", re.MULTILINE)
-
-
-CONNECTIONS = {
-    "test_sqlite_session_rollback_failure_evicts_connection": (
-        "expects a connection that cannot roll back to be discarded; tenuto encodes everything before it begins a "
-        "transaction, so a refused turn has nothing to roll back"
-    ),
-    "test_sqlite_session_close_retries_quarantined_connection": (
-        "tests the private set in which SQLiteSession keeps connections that it could not close"
-    ),
+REFERENCE = {
+    "LlamaIndex workflows": "deleting a handler also deletes its ticks and events, which the store in memory keeps",
+    "CrewAI memories": "LanceDB's scope /a also finds /ab; ours finds /a and what is below it",
 }
-LINKS = {
-    "test_symlink_validation_reject_symlink_pointing_outside_memories": (
-        "a store has no links; tenuto says that such a path does not exist, not that it would escape"
-    ),
-    "test_symlink_validation_reject_creating_files_through_symlink_pointing_outside": (
-        "tenuto creates a file of that name in the store, and nothing outside"
-    ),
-    "test_symlink_validation_reject_parent_directory_that_is_symlink_pointing_outside": ("the same, one folder deeper"),
-    "test_validate_path_returns_resolved_path_not_symlink_target": (
-        "tests the private function that follows links; tenuto follows none"
-    ),
-}
-BIDI = dict.fromkeys(
-    (
-        "test_initialize_bidi_agent_creates_new",
-        "test_initialize_bidi_agent_restores_existing",
-        "test_append_bidi_message",
-        "test_sync_bidi_agent",
-        "test_bidi_agent_no_conversation_manager",
-        "test_bidi_agent_unique_id_constraint",
-        "test_bidi_agent_messages_with_offset_zero",
-        "test_initialize_bidi_agent_skips_read_agent_for_new_session",
-        "test_initialize_bidi_agent_calls_read_agent_for_existing_session",
-    ),
-    "calls a method of the session manager that Strands 1.62 does not have any longer",
-)
-TEMP = dict.fromkeys(
-    ("test_session_state", "test_create_new_session_will_merge_states"),
-    "expects a session object to lose `temp:` state; since 2025 ADK's own services keep it until the invocation ends",
-)
-"""Why a test of somebody else's fails with ours, by its name. Whatever else fails has no excuse, and is told."""
+"""Why an answer of ours differs from that of a framework's own store."""
 
 
 class Row(NamedTuple):
     suite: str
     tests: int
+    can: int
+    """How many can run: those that pass with the framework's own backend here."""
     passed: int
     others: tuple[str, ...] = ()
     """Those that do not pass, each with its reason."""
     unexplained: tuple[str, ...] = ()
 
 
-def run(where: Path, *given: str, alone: bool = False) -> dict[str, bool]:
-    """Run tests; tell of each function whether all its cases passed."""
-    own = ["-c", "/dev/null", "-p", "no:codspeed", "-p", "no:benchmark", "-o", "asyncio_mode=auto"] if alone else []
-    command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-rA", *own, *given]
-    beside = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))  # the stand-ins
-    environment = {**os.environ, "PYTHONPATH": beside, "OPENAI_AGENTS_DISABLE_TRACING": "1"}
-    done = subprocess.run(command, cwd=where, env=environment, capture_output=True, text=True, check=False)
-    found: dict[str, bool] = {}
-    for outcome, name in LINE.findall(done.stdout):
-        function = name.partition("[")[0]
-        found[function] = found.get(function, True) and outcome == "PASSED"
-    if not found:
-        sys.exit(f"{' '.join(command)} ran no test:\n{done.stdout[-2_000:]}{done.stderr[-2_000:]}")
-    return found
+def counted(
+    suite: str,
+    found: Mapping[str, bool],
+    why: Mapping[str, str] = MappingProxyType({}),
+    own: Mapping[str, bool] | None = None,
+) -> Row:
+    """Count the tests that passed, and say of each other one why; one that is not known to fail is an error.
 
-
-def counted(suite: str, found: dict[str, bool], why: Mapping[str, str] = MappingProxyType({})) -> Row:
-    """Count the tests that passed, and say of each other one why; one that is not known to fail is an error."""
-    failed = [name.rpartition("::")[2] for name, passed in found.items() if not passed]
+    `own` are the outcomes with the framework's own backend: a test that fails there, too, cannot run.
+    """
+    cannot = {name for name in found if own is not None and not own.get(name, False)}
+    failed = [name.rpartition("::")[2] for name, passed in found.items() if not passed and name not in cannot]
     times = Counter(failed)
     others = [f"`{name}`{', twice' * (many > 1)}: {why.get(name, 'FAILED')}." for name, many in times.items()]
+    if cannot:
+        names = ", ".join(sorted(f"`{name.rpartition('::')[2]}`" for name in cannot))
+        others.append(f"cannot run, since the framework's own backend fails, too: {names}.")
     odd = [name for name in times if name not in why] + [name for name in why if name not in times]
-    return Row(suite, len(found), sum(found.values()), tuple(others), tuple(odd))
+    passed = sum(passed for name, passed in found.items() if name not in cannot)
+    return Row(suite, len(found), len(found) - len(cannot), passed, tuple(others), tuple(odd))
+
+
+# -- what the packages carry -------------------------------------------------------------------------------------------
 
 
 def claude() -> Row:
@@ -130,11 +97,30 @@ def claude() -> Row:
             agent.close()
     name = f"`claude_agent_sdk.testing` {version('claude-agent-sdk')}, contracts of a session store"
     passed = len(agents) - 1 - failed
-    return Row(name, contracts, passed, unexplained=("contracts of a session store",) * (passed < contracts))
+    return Row(name, contracts, contracts, passed, unexplained=("contracts of a session store",) * (passed < contracts))
+
+
+def langgraph() -> Row:
+    """Count the tests of LangGraph's conformance suite that are run on the saver."""
+    from langgraph.checkpoint.conformance import checkpointer_test, validate
+
+    from tenuto import Tenuto
+    from tenuto.adapters.langgraph import TenutoSaver
+
+    @checkpointer_test(name="TenutoSaver")
+    async def saver():  # type: ignore[no-untyped-def]
+        with Tenuto("suite", "volatile:") as agent:
+            yield TenutoSaver(agent)
+
+    results = asyncio.run(validate(saver)).to_dict()["results"].values()
+    tests = sum(one["tests_passed"] + one["tests_failed"] for one in results)
+    failed = tuple(one for result in results for one in result["failures"] or () if not result["passed"])
+    name = f"`langgraph-checkpoint-conformance` {version('langgraph-checkpoint-conformance')}"
+    return Row(name, tests, tests, sum(one["tests_passed"] for one in results), unexplained=failed)
 
 
 def langchain() -> Row:
-    found = run(HERE, "test_langchain_store.py", "-k", "TestBytes or TestAsyncBytes")
+    found = tried(sys.executable, HERE, "test_langchain_store.py", "-k", "TestBytes or TestAsyncBytes").outcomes
     own = {name: passed for name, passed in found.items() if "DO_NOT_OVERRIDE" not in name}
     return counted(f"`langchain-tests` {version('langchain-tests')}, byte stores, sync and async", own)
 
@@ -144,91 +130,74 @@ def strings() -> Row:
     done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
     passed, failed = (int((re.findall(rf"(\d+) {word}", done.stdout) or ["0"])[0]) for word in ("passed", "failed"))
     name = f"`anthropic` {version('anthropic')}, commands to its own memory tool and to ours, the same words"
-    return Row(name, passed + failed, passed, unexplained=("commands to the memory tool",) * bool(failed))
+    tests = passed + failed
+    return Row(name, tests, tests, passed, unexplained=("commands to the memory tool",) * (failed > 0 or not tests))
 
 
-def swapped(text: str, theirs: str, ours: str) -> str:
-    """Return a suite with ours in the place of theirs; one in which it cannot be found would be theirs on theirs."""
-    found, places = re.subn(theirs, ours, text, count=1, flags=re.DOTALL)
-    if not places:
-        sys.exit(
-            f"The suite has changed: nothing in it is like {theirs!r}. Say in suites.py what ours stands in for now."
-        )
-    return found
+# -- reference behaviour, and the tests of the SDKs --------------------------------------------------------------------
 
 
-def released(checkout: Path) -> str:
-    return str(tomllib.loads((checkout / "pyproject.toml").read_text())["project"]["version"])
+def references() -> Iterator[Row]:
+    """Compare every framework that is installed, each in its own environment."""
+    for group, frameworks in GROUPS.items():
+        python = python_of(group)
+        if python is None:
+            yield Row(f"{', '.join(frameworks)}: not installed, run `make frameworks`", 0, 0, 0)
+            continue
+        command = [python, str(HERE / "reference.py"), *frameworks]
+        done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+        found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        if done.returncode or not found:
+            sys.exit(f"{' '.join(command)} failed:\n{done.stderr[-2_000:]}")
+        for one in found:
+            what, differ = one["what"], one["differ"]
+            why = REFERENCE.get(what)
+            others = tuple(f"{what}, {len(differ)} answers: {why or differ}." for _ in differ[:1])
+            odd = (what,) * (bool(differ) != bool(why))
+            calls = one["calls"]
+            yield Row(f"{what}: calls answered as by its own", calls, calls, calls - len(differ), others, odd)
 
 
-def openai_agents(checkout: Path, to: Path) -> Row:
-    text = (checkout / "tests/memory/test_session.py").read_text()
-    (to / "tests").mkdir()
-    (to / "tests/__init__.py").touch()
-    (to / "tests/test_responses.py").write_text((checkout / "tests/test_responses.py").read_text())
-    text = swapped(text, r"(?<=\nfrom agents import )([^\n]*) SQLiteSession,", r"\1")
-    text = swapped(text, r"\nimport sqlite3\n", "\nfrom stand_in_openai import SQLiteSession, sqlite3\n")
-    (to / "tests/test_session.py").write_text(text)
-    found = run(to, "tests/test_session.py", alone=True)
-    return counted(f"`tests/memory/test_session.py` of the OpenAI Agents SDK {released(checkout)}", found, CONNECTIONS)
-
-
-def anthropic(checkout: Path, to: Path) -> Row:
-    text = (checkout / "tests/lib/tools/memory_tools/test_filesystem.py").read_text()
-    theirs = r"from anthropic\.lib\.tools\._beta_builtin_memory_tool import \([^)]*\)"
-    text = swapped(text, theirs, "from stand_in_anthropic import *")
-    text = swapped(text, r"def get_directory_snapshot\(.*?\n\n\n", "")
-    (to / "test_filesystem.py").write_text(text)
-    found = run(to, "test_filesystem.py", alone=True)
-    return counted(f"`tests/lib/tools/memory_tools` of the Anthropic SDK {released(checkout)}", found, LINKS)
-
-
-def strands(checkout: Path, to: Path) -> Row:
-    text = (checkout / "tests/strands/session/test_repository_session_manager.py").read_text()
-    theirs = r"from tests\.fixtures\.mock_session_repository import MockedSessionRepository"
-    text = swapped(text, theirs, "from stand_in_frameworks import MockedSessionRepository")
-    (to / "test_sessions.py").write_text(text)
-    found = run(to, "test_sessions.py", alone=True)
-    return counted("`test_repository_session_manager.py` of Strands", found, BIDI)
-
-
-def adk(checkout: Path, to: Path) -> Row:
-    text = (checkout / "tests/unittests/sessions/test_session_service.py").read_text()
-    text = swapped(
-        text,
-        r"  return InMemorySessionService\(\)",
-        "  from stand_in_frameworks import adk_sessions\n  return adk_sessions()",
-    )
-    text = text.replace("SessionServiceType.IN_MEMORY, SessionServiceType.DATABASE]", "SessionServiceType.IN_MEMORY]")
-    (to / "test_sessions.py").write_text(text)
-    found = run(to, "test_sessions.py", alone=True)
-    return counted("`test_session_service.py` of Google ADK", found, TEMP)
+def sdks(checkouts: Path, wanted: str = "") -> Iterator[Row]:
+    """Run the tests of the SDKs whose checkouts are in a folder: all, or those with a word in their title."""
+    for suite in (one for one in SUITES if wanted in one.title):
+        checkout, python = checkouts / suite.repository, python_of(suite.group)
+        if not checkout.is_dir() or python is None:
+            missing = f"there is no folder {suite.repository}" if python else "not installed, run `make frameworks`"
+            yield Row(f"{suite.title}: not run, {missing}", 0, 0, 0)
+            continue
+        with tempfile.TemporaryDirectory() as own, tempfile.TemporaryDirectory() as ours:
+            theirs = suite.run(python, checkout, Path(own), ours=False)
+            found = suite.run(python, checkout, Path(ours), ours=True)
+        asked = {name: passed for name, passed in found.outcomes.items() if found.used is None or name in found.used}
+        failed = {name: False for name in theirs.outcomes if name not in found.outcomes}  # it could not be collected
+        yield counted(suite.title, {**asked, **failed}, suite.why, theirs.outcomes)
 
 
 def shown(rows: list[Row]) -> list[str]:
-    lines = ["| suite | tests | passed |", "|---|---|---|"]
-    lines += [f"| {row.suite} | {row.tests} | {row.passed} |" for row in rows]
+    lines = ["| suite | tests | can run | passed |", "|---|---|---|---|"]
+    lines += [f"| {row.suite} | {row.tests} | {row.can} | {row.passed} |" for row in rows]
     return [*lines, "", *(f"- {other}" for row in rows for other in row.others)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--openai-agents", type=Path)
-    parser.add_argument("--anthropic", type=Path)
-    parser.add_argument("--strands", type=Path, help="with Strands installed, as in .venv-frameworks-agents")
-    parser.add_argument("--adk", type=Path, help="with Google ADK installed, as in .venv-frameworks-agents")
+    repositories = ", ".join(sorted({suite.repository for suite in SUITES}))
+    parser.add_argument("--checkouts", type=Path, help=f"a folder with checkouts: {repositories}")
+    parser.add_argument(
+        "--only", metavar="WORD", default="", help="only the suites of checkouts with this word in their title"
+    )
     given = parser.parse_args()
-    rows = [claude(), langchain(), strings()]
-    for suite, checkout in (
-        (openai_agents, given.openai_agents),
-        (anthropic, given.anthropic),
-        (strands, given.strands),
-        (adk, given.adk),
-    ):
-        if checkout is not None:
-            with tempfile.TemporaryDirectory() as folder:
-                rows.append(suite(checkout, Path(folder)))
-    print("\n".join(shown(rows)))
+    carried = (claude, langgraph, langchain, strings)
+    parts: list[Iterable[Row]] = [] if given.only else [(one() for one in carried), references()]
+    if given.checkouts is not None:
+        parts.append(sdks(given.checkouts, given.only))
+    rows: list[Row] = []
+    print(*shown([])[:2], sep="\n")
+    for row in itertools.chain(*parts):  # each takes a while: a line as soon as it is known
+        rows.append(row)
+        print(shown([row])[2], flush=True)
+    print(*shown(rows)[2 + len(rows) :], sep="\n")
     unexplained = [name for row in rows for name in row.unexplained]
     if unexplained:
         sys.exit(f"These fail and are not explained, or are explained and pass: {', '.join(unexplained)}")

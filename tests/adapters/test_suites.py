@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import suites
+import suites_of_sdks
 from stand_in_openai import SQLiteSession, sqlite3
 
 from tenuto import Damaged
@@ -19,26 +20,37 @@ def run(work: Any) -> Any:
 
 def test_the_guide_names_every_test_that_fails_with_its_reason() -> None:
     guide = GUIDE.read_text()
-    for name, reason in {**suites.CONNECTIONS, **suites.LINKS}.items():
-        assert any(line.startswith(f"- `{name}`") and reason in line for line in guide.splitlines()), name
+    for name, reason in {name: why for suite in suites_of_sdks.SUITES for name, why in suite.why.items()}.items():
+        assert any(line.startswith("- ") and f"`{name}`" in line and reason in line for line in guide.splitlines()), (
+            name
+        )
+    for what, reason in suites.REFERENCE.items():
+        assert any(what in line and reason in line for line in guide.splitlines()), what
 
 
 def test_a_failure_without_a_reason_is_told_and_a_reason_without_a_failure_too() -> None:
     found = {"A::test_one": True, "A::test_two": False, "B::test_two": False, "test_three": False}
     row = suites.counted("s", found, {"test_two": "why", "test_four": "why"})
-    assert row[:3] == ("s", 4, 1)
+    assert row[:4] == ("s", 4, 4, 1)
     assert row.others == ("`test_two`, twice: why.", "`test_three`: FAILED.")
     assert row.unexplained == ("test_three", "test_four")
-    assert suites.shown([row])[2:] == ["| s | 4 | 1 |", "", "- `test_two`, twice: why.", "- `test_three`: FAILED."]
+    assert suites.shown([row])[2:] == ["| s | 4 | 4 | 1 |", "", "- `test_two`, twice: why.", "- `test_three`: FAILED."]
+
+
+def test_a_test_that_fails_with_the_frameworks_own_backend_cannot_run() -> None:
+    row = suites.counted("s", {"test_one": False, "test_two": True}, own={"test_one": False, "test_two": True})
+    assert row[:4] == ("s", 2, 1, 1)
+    assert row.others == ("cannot run, since the framework's own backend fails, too: `test_one`.",)
+    assert row.unexplained == ()
 
 
 def test_a_suite_in_which_nothing_was_replaced_is_not_run() -> None:
     with pytest.raises(SystemExit, match="The suite has changed"):
-        suites.swapped("from agents import Runner\n", "import SQLiteSession", "")
+        suites_of_sdks.swapped("from agents import Runner\n", "import SQLiteSession", "")
 
 
 def test_the_contracts_of_claudes_store_are_counted_as_they_are_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert suites.claude()[1:] == (14, 14, (), ())
+    assert suites.claude()[1:] == (14, 14, 14, (), ())
     from tenuto.adapters.claude_agent import TenutoSessionStore
 
     async def none(self: TenutoSessionStore, key: Any) -> list[str]:

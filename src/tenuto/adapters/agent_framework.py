@@ -226,4 +226,4 @@ class TenutoSessionStore:
 
 def _must_be_id(session_id: str) -> None:
     if not isinstance(session_id, str) or not session_id:
-        raise InvalidInput(f"A session id must be a non-empty string, not {session_id!r:.80}; nothing was done.")
+        raise InvalidInput(f"session_id must be a non-empty string, not {session_id!r:.80}; nothing was done.")
