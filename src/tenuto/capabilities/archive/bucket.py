@@ -69,7 +69,7 @@ class Bucket:
         except FileNotFoundError:
             return
         except (exceptions.BaseError, OSError) as error:
-            raise self._translated("delete from", error) from error
+            raise self._translated("erase from", error) from error
 
     def _translated(self, what: str, error: Exception) -> TenutoError:
         kind: type[TenutoError] = StorageUnavailable

@@ -72,13 +72,13 @@ class Folder:
     def delete(self, name: str) -> None:
         """Delete an object."""
         if not self._path.is_dir():
-            raise self._away("delete from", FileNotFoundError("there is no such folder"))
+            raise self._away("erase from", FileNotFoundError("there is no such folder"))
         try:
             self._file(name).unlink(missing_ok=True)
             self._file(name).with_suffix(".partial").unlink(missing_ok=True)
             self._sync()
         except OSError as error:
-            raise self._away("delete from", error) from error
+            raise self._away("erase from", error) from error
 
     def _file(self, name: str) -> Path:
         return self._path / f"{checked(name)}.jsonl"
