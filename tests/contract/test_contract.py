@@ -16,6 +16,7 @@ from tenuto.testing.contract import BackendContract
 from tenuto.wrappers.encrypt import seal
 from tenuto.wrappers.encrypt.wrapper import Encrypt
 from tenuto.wrappers.observe import Observe
+from tenuto.wrappers.protect import Protect
 from tenuto.wrappers.tenant import Tenant
 
 
@@ -53,6 +54,16 @@ class TestSqliteProcessDurability(BackendContract):
 class Observed:
     def connect(self, place: Path, clock: HeldClock) -> Backend:
         return Observe(super().connect(place, clock), [lambda event: None])
+
+
+class Protected:
+    def connect(self, place: Path, clock: HeldClock) -> Backend:
+        """Protect records that the suite does not touch: for all others nothing changes."""
+        return Protect(super().connect(place, clock), hidden={b"\xfe": b"x"}, fixed=[b"\xff"], why="fixed")
+
+
+class TestProtectedVolatile(Protected, Volatile, BackendContract):
+    pass
 
 
 class TestObservedVolatile(Observed, Volatile, BackendContract):
