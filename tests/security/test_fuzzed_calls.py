@@ -161,7 +161,9 @@ BODIES: dict[str, list[bytes]] = {
 def test_bodies_of_the_storage_verbs_are_answered_or_refused(verb: str, figures: Any) -> None:
     access = Access("1", "fuzz", "acme", ("admin",), "")
     store = Tenant(VolatileBackend(), access.tenant)
-    outcomes, wrong = fuzz(lambda raw: kernel.answer(verb, access, store, raw), BODIES[verb], CALLS // 3, verb)
+    outcomes, wrong = fuzz(
+        lambda raw: kernel.answer(verb, access, store, raw, operator=access.tenant), BODIES[verb], CALLS // 3, verb
+    )
     told(figures, f"verb {verb}", outcomes, wrong)
 
 

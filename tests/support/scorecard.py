@@ -173,7 +173,9 @@ def told(figures: dict[str, Any]) -> str:
 def _number(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return str(value)
 
 
 def environment() -> dict[str, str]:
