@@ -567,6 +567,7 @@ def test_a_backup_tells_how_far_it_is(store: str, tmp_path: Path) -> None:
 def test_the_schema_of_everything_is_printed() -> None:
     told = json.loads(tenuto("schema").stdout)
     own = {
+        "archive",
         "audit",
         "backup",
         "bench",

@@ -59,18 +59,23 @@ class Audits(Timed):
         record = self._kernel.read([LAST])[0]
         return None if record is None else _summary(record)
 
-    def list(self, limit: int = 10) -> list[AuditSummary]:
-        """Return the summaries of the audits of the last year, newest first."""
+    def list(self, limit: int = 10, *, after: datetime | None = None) -> list[AuditSummary]:
+        """Return the summaries of the audits of the last year, newest first; `after` is the time of the last one seen."""
         must_limit(limit)
-        return [_summary(record) for record in self._kernel.scan(_PAST, limit=limit, reverse=True)]
+        seen = None if after is None else _past(after.timestamp())
+        return [_summary(record) for record in self._kernel.scan(_PAST, after=seen, limit=limit, reverse=True)]
 
     @on_store
     def record(self, summary: AuditSummary) -> Work[None]:
         """Store the summary of an audit durably, as the last one."""
         findings = [[*one] for one in summary.findings]
         stored = codec.encode({**summary._asdict(), "counts": dict(summary.counts), "findings": findings})
-        past = _PAST + keys.pack(int(summary.at.timestamp() * 1000))
-        yield from commit_once(self._kernel, [], [Put(LAST, stored), Put(past, stored, _YEAR)])
+        past = Put(_past(summary.at.timestamp()), stored, _YEAR)
+        yield from commit_once(self._kernel, [], [Put(LAST, stored), past])
+
+
+def _past(at: float) -> bytes:
+    return _PAST + keys.pack(int(at * 1000))
 
 
 def _summary(record: Record) -> AuditSummary:

@@ -7,7 +7,7 @@ from typing import Annotated
 from tenuto.capabilities.audits import AuditSummary
 from tenuto.client import Tenuto
 from tenuto.errors import NotFound
-from tenuto.operations.table import operation
+from tenuto.operations.table import operation, time_of
 
 
 @operation("audit last")
@@ -20,6 +20,11 @@ def audit_last(agent: Tenuto) -> AuditSummary:
 
 
 @operation("audit list", "at", "target", "seconds", "counts")
-def audit_list(agent: Tenuto, *, limit: Annotated[int, "Maximum number of audits"] = 10) -> list[AuditSummary]:
+def audit_list(
+    agent: Tenuto,
+    *,
+    limit: Annotated[int, "Maximum number of audits"] = 10,
+    after: Annotated[str | None, "Start after the audit of this time"] = None,
+) -> list[AuditSummary]:
     """List the audits of this store in the last year, newest first."""
-    return agent.audits.list(limit)
+    return agent.audits.list(limit, after=None if after is None else time_of(after))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated
 
 from tenuto.capabilities.costs import By, Cost
 from tenuto.client import Tenuto
-from tenuto.errors import InvalidInput
-from tenuto.operations.table import operation
+from tenuto.operations.table import operation, time_of
 
 
 @operation("costs", "key", "calls", "tokens", "spent", "saved", "seconds_saved", "cheaper")
@@ -20,12 +18,4 @@ def costs(
     user: Annotated[str | None, "Only runs of this user"] = None,
 ) -> list[Cost]:
     """Show what runs spent on models, and what reused steps saved, in dollars."""
-    return agent.costs.report(by, None if since is None else _day(since), user)
-
-
-def _day(text: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidInput(f"{text!r} is not a date such as 2026-05-01.") from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return agent.costs.report(by, None if since is None else time_of(since), user)

@@ -10,6 +10,7 @@ import inspect
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 from tenuto.client import Tenuto
@@ -143,6 +144,15 @@ def page(rows: Sequence[T], cursor: Callable[[T], str], after: str | None, limit
     found = Rows(rows[first : first + limit])
     found.more = len(rows) - first - len(found)
     return found
+
+
+def time_of(text: str) -> datetime:
+    """Return the time in an argument, in UTC unless it names a zone."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(f"{text!r} is not a date such as 2026-05-01, or a time such as 2026-05-01T09:30Z.") from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def groups() -> Mapping[str, list[Operation]]:

@@ -7,6 +7,7 @@ name, a code, a weekday, or one of a few lists of alternatives.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
@@ -25,11 +26,9 @@ _PAST: Final = {
 """Past forms that share no stem with their verb."""
 _UNCHANGED: Final = frozenset({"put", "set", "read", "cut", "run", "let"})
 """Verbs whose past looks like the present."""
-_POLITE: Final = frozenset(
-    terms("tell know remind please give share say let want need like wish quick question exactly actually")
-)
-"""Terms that ask without naming what is asked for."""
-_FILLING: Final = frozenset(terms("already still again yet two both anything anyone something someone somewhere going"))
+_POLITE: Final = "tell know remind please give share say let want need like wish quick question exactly actually"
+"""Words that ask without naming what is asked for."""
+_FILLING: Final = "already still again yet two both anything anyone something someone somewhere going"
 _ENDING: Final = frozenset({"from", "to", "in", "out", "on", "off", "before", "after", "with", "without", "for"})
 _ASKS: Final = (
     ("count", re.compile(r"\bhow (?:many|much|old|long|far|big)\b")),
@@ -39,8 +38,8 @@ _ASKS: Final = (
     ("person", re.compile(r"\b(?:who|whom|whose)\b")),
     ("why", re.compile(r"\bwhy\b")),
 )
-_ASKING: Final = frozenset(terms("many much old long far big often time date day soon"))
-"""Terms of the words that ask for an amount or a time."""
+_ASKING: Final = "many much old long far big often time date day soon"
+"""Words that ask for an amount or a time."""
 _OPEN: Final = re.compile(r"\b(?:anything|anyone|something|someone)\?$", re.IGNORECASE)
 _NEGATION: Final = re.compile(
     r"\b(?:not|never|no longer|don't|doesn't|won't|cannot|can't|shouldn't|instead of)\b|n't\b", re.IGNORECASE
@@ -70,7 +69,7 @@ _ALTERNATIVES: Final = tuple(
     )
 )
 _NUMBER: Final = re.compile(r"\d+")
-_SPELLED: Final = frozenset(terms("one two three four five six seven eight nine ten eleven twelve twenty thirty every daily weekly monthly noon midnight"))  # fmt: skip
+_SPELLED: Final = "one two three four five six seven eight nine ten eleven twelve twenty thirty every daily weekly monthly noon midnight"
 _COPULA: Final = frozenset({"is", "are", "was", "be", "as", "the", "a", "an", "with", "at", "in"})
 _AGAIN: Final = re.compile(
     r"\b(?:start|begin|first|from scratch|re-?run|redo|repeat|start over|again|going back|step \d)", re.IGNORECASE
@@ -130,11 +129,16 @@ def _question(text: str) -> Question:
     way = next((name for name, form in _ASKS if form.search(text.lower())), "")
     tokens = _TOKEN.findall(last.lower())
     ending = tokens[-1] if tokens and tokens[-1] in _ENDING else ""
-    return Question(text, _asked(last) - (_ASKING if way else frozenset()), way, ending)
+    return Question(text, _asked(last) - (_stems(_ASKING) if way else frozenset()), way, ending)
 
 
 def _asked(text: str) -> frozenset[str]:
-    return frozenset(_terms(text)) - _POLITE - _FILLING
+    return frozenset(_terms(text)) - _stems(_POLITE) - _stems(_FILLING)
+
+
+@functools.cache
+def _stems(words: str) -> frozenset[str]:
+    return frozenset(terms(words))
 
 
 def _terms(text: str) -> list[str]:
@@ -160,7 +164,7 @@ def answers(memory: str, asked: Question) -> bool:
         said = frozenset() if sentence.endswith("?") else frozenset(_terms(sentence))
         if not asked.asked < said:
             continue
-        if asked.way in ("count", "often") and not (_NUMBER.search(sentence) or said & _SPELLED):
+        if asked.way in ("count", "often") and not (_NUMBER.search(sentence) or said & _stems(_SPELLED)):
             continue
         if len(asked.asked) > 2 or (len(asked.asked) == 2 and len(said) <= _SHORT):
             return True
