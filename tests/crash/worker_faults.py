@@ -157,7 +157,7 @@ def work(order):
     plant(order.get("planted"), agent)
     agent._backend._sweep_due = float("inf")  # upkeep comes when the test says so
     if order.get("checkpoint"):  # upkeep has something to sweep then
-        typed(lambda: agent.kernel.commit([], [Put(FLEETING, b"x", 0.001)]))
+        typed(lambda: agent.kernel.commit([], [Put(FLEETING, b"x", 1e-6)]))
     for number in range(order.get("before", 0)):
         commit(agent, f"before{number}", note, typed)
     fault.armed = order["armed"] in ("before opening", "after opening")
