@@ -99,7 +99,7 @@ def test_what_covers_all_tenants_is_for_admins_of_the_servers_own(served: Any) -
     served.agent("acme").state.set("s", "k", 1)
     acme, own = served.key("admin", tenant="acme"), served.key("admin")
     assert served.post("/v1/growth", {}, key=acme).status == 403
-    for path in ("/v1/check", "/v1/stats", "/v1/alerts/growth"):
+    for path in ("/v1/check", "/v1/stats", "/v1/alerts/growth", "/v1/alerts/figures"):
         refused = served.get(path, key=acme)
         assert (refused.status, "covers all tenants" in refused.json["detail"]) == (403, True)
         assert served.get(path, key=own).status == 200

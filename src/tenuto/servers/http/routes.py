@@ -20,7 +20,7 @@ from tenuto.servers.http.access import KEYS
 from tenuto.servers.http.problems import Refused
 
 PREFIX: Final = "/v1/"
-OF_ALL_TENANTS: Final = ("check", "stats", "growth", "alerts growth")
+OF_ALL_TENANTS: Final = ("check", "stats", "growth", "alerts growth", "alerts figures")
 """Operations on the whole store."""
 _ANSWERING: Final = ("inbox list", "inbox show", "inbox history", "inbox acknowledge", "inbox answer", "inbox cancel")
 """Operations for which the scope answer is enough; asking takes write."""
