@@ -201,14 +201,20 @@ def test_what_the_next_request_repeats_is_marked_for_anthropics_cache(agent: Ten
     assert marks(again.asked[0]) == ["add", "Hi"]
 
 
-def test_a_message_of_langchain_is_read(agent: Tenuto) -> None:
+def test_a_message_of_langchain_is_read_whether_its_type_is_registered_or_not(agent: Tenuto) -> None:
     messages = pytest.importorskip("langchain_core.messages")
     call = {"name": "add", "args": {"a": 2}, "id": "x", "type": "tool_call"}
     used = {"input_tokens": 10, "output_tokens": 1, "total_tokens": 11}
-    replies = [
-        messages.AIMessage(content="", tool_calls=[call], usage_metadata=used),
-        messages.AIMessage(content=[{"type": "text", "text": "It is 3."}], usage_metadata=used),
-    ]
-    reply = agent.turn("t", "2 + 1?", lambda given, tools: replies.pop(0), tools=[add])
-    assert (reply.text, reply.calls[0].result) == ("It is 3.", "3")
-    assert [(one.calls, one.tokens) for one in agent.costs.report()] == [(2, 22)]
+
+    def asked(thread: str) -> None:
+        replies = [
+            messages.AIMessage(content="", tool_calls=[call], usage_metadata=used),
+            messages.AIMessage(content=[{"type": "text", "text": "It is 3."}], usage_metadata=used),
+        ]
+        reply = agent.turn(thread, "2 + 1?", lambda given, tools: replies.pop(0), tools=[add])
+        assert (reply.text, reply.calls[0].result) == ("It is 3.", "3")
+
+    asked("as data")
+    pytest.importorskip("tenuto.adapters.langgraph")  # it registers the types
+    asked("as objects")
+    assert [(one.calls, one.tokens) for one in agent.costs.report()] == [(4, 44)]

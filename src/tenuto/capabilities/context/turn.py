@@ -8,6 +8,7 @@ one round are called concurrently; each is a step with a key of its own, so a re
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import secrets
@@ -16,6 +17,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 from tenuto import shapes
 from tenuto.capabilities._core.base import Timed
+from tenuto.capabilities._core.values import NO_OBJECTS, to_dict
 from tenuto.capabilities.context import masking
 from tenuto.capabilities.context.builder import BuiltContext, ContextBuilder, ContextShape
 from tenuto.capabilities.context.guard import Guard, Known, Sign, call_text
@@ -24,7 +26,7 @@ from tenuto.capabilities.context.sources import Sources
 from tenuto.capabilities.context.tools import Tool, is_async, schema_of, storable, text_of, tools_of
 from tenuto.capabilities.runs import Engine, Face, Retry, Run, Step, run_step
 from tenuto.capabilities.threads import Message, Thread, messages_of
-from tenuto.errors import Conflict, InvalidInput, StepFailed, TenutoError, TimedOut, Waiting
+from tenuto.errors import Conflict, InvalidInput, NotStorable, StepFailed, TenutoError, TimedOut, Waiting
 from tenuto.kernel import keys
 from tenuto.kernel.durations import Duration
 from tenuto.kernel.work import Store, Together, Work, on_caller, work_of
@@ -197,7 +199,7 @@ class _Asking(NamedTuple):
             )
             given = (built.messages, schemas, built.system)[: _arity(self.model, shape)]
         step = Step("model", self.model, given, str(number), "idempotent", None, self.retry, self.timeout)
-        response = yield from run_step(self.run._running, step)
+        response = _data_of((yield from run_step(self.run._running, step)))
         if isinstance(response, Mapping) and (response.get("usage") or response.get("usage_metadata")):
             known = {} if _names_its_model(response) else {"model": name if isinstance(name, str) else "unknown"}
             response = {**response, **known}
@@ -211,6 +213,15 @@ class _Asking(NamedTuple):
         """Return whether a step has a recorded result."""
         recorded = self.run._running.history.ops.values()
         return any((one.state, one.identity.name, one.identity.key) == ("done", name, key) for one in recorded)
+
+
+def _data_of(response: Any) -> Any:
+    """Return a response as data: of a registered type, as of LangChain's messages, a step returns the object."""
+    if isinstance(response, Mapping) or type(response) in NO_OBJECTS:
+        return response
+    with contextlib.suppress(NotStorable):  # `message_of` says what a model may return
+        return to_dict(response, "the response")
+    return response
 
 
 class _Watching:
