@@ -12,12 +12,16 @@ import random
 import sys
 import threading
 import time
+import warnings
 
 import psutil
 
 from tenuto import Conflict, NotFound, RunBusy, Tenuto
 
 logging.disable(logging.WARNING)
+warnings.filterwarnings(
+    "ignore", ".*fork", DeprecationWarning
+)  # Python 3.12 and later: forks next to threads are what is tried
 
 
 def state(agent, chance):
