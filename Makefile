@@ -35,10 +35,12 @@ types: $(READY)
 	$(BIN)/mypy
 	$(BIN)/basedpyright
 
-# What a minute is enough for: not what imports the frameworks, runs every snippet, starts every command, kills processes, needs a
-# cluster, or runs a backend's whole contract once more in another mode.
+# What a minute is enough for: not what needs a server or a browser, imports the frameworks, runs every snippet, starts every
+# command, kills processes, or runs a backend's whole contract once more in another mode.
+LATER := adapters aio/test_async_work.py audit backends/postgres backends/redis backends/remote cli capabilities/upkeep crash docs history hooks security servers \
+  test_scorecard.py wrappers
 quick: $(READY) compiled
-	$(BIN)/python -m pytest -n 2 -q -m "not slow" -k "not cluster and not ProcessDurability and not TenantOfPostgres" --ignore tests/adapters --ignore tests/docs --ignore tests/cli --ignore tests/crash --ignore tests/history
+	$(BIN)/python -m pytest -n 2 -q -m "not slow" -k "not cluster and not ProcessDurability and not TenantOfPostgres" $(LATER:%=--ignore tests/%)
 
 # The tests start thousands of processes, and PYTHONDONTWRITEBYTECODE would have each compile the package again.
 compiled: $(READY)
